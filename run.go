@@ -1,0 +1,124 @@
+package stepwell
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// RunStatus is the state of a run: running, then exactly one of the others.
+type RunStatus string
+
+// The states of a run.
+const (
+	RunRunning RunStatus = "running"
+	RunSuccess RunStatus = "success"
+	RunFailed  RunStatus = "failed"
+	RunAborted RunStatus = "aborted"
+)
+
+// Final reports whether the status never changes again.
+func (s RunStatus) Final() bool { return s != RunRunning }
+
+// Execution modes: which system credentials a run uses.
+const (
+	ModeProd = "prod"
+	ModeDev  = "dev"
+)
+
+// RequestSources are the values of a run's requestSource.
+var RequestSources = []string{"api", "frontend", "scheduler", "mcp", "tool-chain", "webhook", "cli"}
+
+// RunOptions are the execution options of a run, as given by its caller.
+type RunOptions struct {
+	Async         bool   `json:"async,omitempty"`
+	TimeoutMS     int64  `json:"timeout,omitempty"` // of each outbound request; 0 means the default
+	WebhookURL    string `json:"webhookUrl,omitempty"`
+	Mode          string `json:"mode,omitempty"`
+	RequestSource string `json:"requestSource,omitempty"`
+	TraceID       string `json:"traceId,omitempty"`
+	MaxPages      int    `json:"maxPages,omitempty"`
+	EndUserID     string `json:"endUserId,omitempty"`
+}
+
+// Run is one execution of one tool version.
+type Run struct {
+	OrgID         string
+	ID            string
+	ToolID        string
+	ToolVersion   int64 // the store's key of the version that it runs
+	Tool          *Tool // loaded on single reads only
+	Status        RunStatus
+	Error         string // empty unless failed or aborted
+	Inputs        json.RawMessage
+	Options       RunOptions
+	RequestSource string
+	TraceID       string
+	UserID        string
+	Mode          string
+	ParentRunID   string
+	RerunOf       string
+	Warnings      []string
+	StartedAt     time.Time
+	CompletedAt   time.Time // zero while running
+	DataSize      int64     // bytes of JSON of data; -1 when the run stored none
+	Data          json.RawMessage
+	StepResults   []StepResult
+	Progress      *Progress // while running, on single reads only
+}
+
+// StepResult is what one step of a run came to. Data is nil when it is left out.
+type StepResult struct {
+	StepID  string
+	Success bool
+	Data    json.RawMessage
+	Error   string
+	Pages   int
+	Items   int64
+	EndedBy string
+}
+
+// Progress says how far a running run is.
+type Progress struct {
+	Step       string
+	Page       int
+	Item       int
+	Items      int64
+	Bytes      int64
+	WaitingFor *Waiting
+}
+
+// Waiting names what a run waits for, and until when.
+type Waiting struct {
+	Reason string
+	Until  time.Time
+}
+
+// Caller is who sent a request: an API key with its organization and role.
+type Caller struct {
+	OrgID   string
+	OrgName string
+	KeyID   string
+	UserID  string
+	Role    string
+	Tools   []string // nil means all, empty means none
+}
+
+// Roles of API keys.
+const (
+	RoleAdmin  = "admin"
+	RoleMember = "member"
+	RoleRunner = "runner"
+)
+
+// APIKey is a stored key. The key itself is shown once and never stored.
+type APIKey struct {
+	OrgID      string
+	ID         string
+	Name       string
+	Role       string
+	UserID     string
+	Tools      []string
+	ExpiresAt  time.Time // zero means never
+	CreatedAt  time.Time
+	LastUsedAt time.Time
+}
