@@ -8,8 +8,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"time"
-
-	"stepwell"
 )
 
 // Scope is an object that expressions read lazily, by top-level key: sourceData,
