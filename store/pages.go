@@ -1,0 +1,215 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"stepwell"
+)
+
+const insertPage = `
+INSERT INTO pages (org_id, run_id, step, item, page, error, records, bytes, encoding, body, blob, next, cursor, done, ended_by)
+SELECT r.org_id, r.id, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15
+FROM runs r WHERE r.org_id = $1 AND r.id = $2 AND r.status = 'running'
+ON CONFLICT DO NOTHING`
+
+func (s *Store) pageArgs(ctx context.Context, k stepwell.PageKey, p *stepwell.Page) ([]any, error) {
+	key := fmt.Sprintf("%s/%s/pages/%d-%d-%d", k.Org, k.Run, k.Step, k.Item, k.Page)
+	body, err := s.encodeBody(ctx, key, p.Body)
+	if err != nil {
+		return nil, err
+	}
+	return []any{k.Org, k.Run, k.Step, k.Item, k.Page, null(p.Error), p.Records, int64(len(p.Body)),
+		body.encoding, body.inline, body.blob, nullJSON(p.Next), null(p.Cursor), p.Done, null(p.EndedBy)}, nil
+}
+
+// SavePage stores a page while its run is running. saved is false when it was not
+// stored: the run has ended, or the page is stored already; read it back then.
+// The page's claim goes in the same transaction.
+func (s *Store) SavePage(ctx context.Context, k stepwell.PageKey, p *stepwell.Page, claimed bool) (saved bool, err error) {
+	args, err := s.pageArgs(ctx, k, p)
+	if err != nil {
+		return false, s.wrap("save page", err)
+	}
+	if !claimed {
+		tag, err := s.pool.Exec(ctx, insertPage, args...)
+		return tag.RowsAffected() == 1, s.wrap("save page", err)
+	}
+	var b pgx.Batch
+	b.Queue(insertPage, args...)
+	b.Queue(deleteClaim, k.Org, k.Run, k.Step, k.Item, k.Page)
+	res := s.pool.SendBatch(ctx, &b)
+	tag, err := res.Exec()
+	if cerr := res.Close(); err == nil {
+		err = cerr
+	}
+	return tag.RowsAffected() == 1, s.wrap("save page", err)
+}
+
+const pageHead = `step, item, page, coalesce(error, ''), records, bytes, next, coalesce(cursor, ''), done, coalesce(ended_by, '')`
+
+func scanHead(row pgx.Row, p *stepwell.Page, more ...any) error {
+	return row.Scan(append([]any{&p.Step, &p.Item, &p.Page, &p.Error, &p.Records, &p.Bytes, &p.Next, &p.Cursor, &p.Done, &p.EndedBy}, more...)...)
+}
+
+// PageHead reads a page without its body; nil when it is not stored.
+func (s *Store) PageHead(ctx context.Context, k stepwell.PageKey) (*stepwell.Page, error) {
+	var p stepwell.Page
+	err := scanHead(s.pool.QueryRow(ctx, `SELECT `+pageHead+` FROM pages
+		WHERE org_id = $1 AND run_id = $2 AND step = $3 AND item = $4 AND page = $5`, k.Org, k.Run, k.Step, k.Item, k.Page), &p)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	return &p, s.wrap("read page", err)
+}
+
+// PageHeads walks over the pages of one item of a step in order, without bodies.
+func (s *Store) PageHeads(ctx context.Context, org, run string, step, item int, visit func(*stepwell.Page) error) error {
+	rows, err := s.pool.Query(ctx, `SELECT `+pageHead+` FROM pages
+		WHERE org_id = $1 AND run_id = $2 AND step = $3 AND item = $4 ORDER BY page`, org, run, step, item)
+	if err != nil {
+		return s.wrap("read pages", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var p stepwell.Page
+		if err := scanHead(rows, &p); err != nil {
+			return s.wrap("read pages", err)
+		}
+		if err := visit(&p); err != nil {
+			return err
+		}
+	}
+	return s.wrap("read pages", rows.Err())
+}
+
+// pageBatch is how many stored pages are read at once: bounds memory while a
+// result of any length streams.
+const pageBatch = 64
+
+// PageBodies walks over the pages of a step with their bodies, by item and page.
+// It holds no connection while visit runs. A missing page in a row is an error.
+func (s *Store) PageBodies(ctx context.Context, org, run string, step int, visit func(*stepwell.Page) error) error {
+	item, page := 0, 0
+	for {
+		pages, err := s.pageBatch(ctx, org, run, step, item, page)
+		if err != nil {
+			return s.wrap("read pages", err)
+		}
+		for i := range pages {
+			p := &pages[i].Page
+			if err := checkNext(item, page, p); err != nil {
+				return err
+			}
+			if p.Body, err = s.decodeBody(ctx, pages[i].body); err != nil {
+				return s.wrap("read pages", err)
+			}
+			if err := visit(p); err != nil {
+				return err
+			}
+			item, page = p.Item, p.Page
+		}
+		if len(pages) < pageBatch {
+			return nil
+		}
+	}
+}
+
+func checkNext(item, page int, p *stepwell.Page) error {
+	if p.Item == item && p.Page == page+1 || p.Item > item && p.Page == 1 {
+		return nil
+	}
+	return fmt.Errorf("read pages: page %d of item %d is missing", page+1, p.Item)
+}
+
+// storedPage is a page with its body as the row holds it.
+type storedPage struct {
+	stepwell.Page
+	body storedBody
+}
+
+func (s *Store) pageBatch(ctx context.Context, org, run string, step, item, page int) ([]storedPage, error) {
+	rows, err := s.pool.Query(ctx, `SELECT `+pageHead+`, encoding, body, blob FROM pages
+		WHERE org_id = $1 AND run_id = $2 AND step = $3 AND (item, page) > ($4, $5)
+		ORDER BY item, page LIMIT $6`, org, run, step, item, page, pageBatch)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (storedPage, error) {
+		var p storedPage
+		err := scanHead(row, &p.Page, &p.body.encoding, &p.body.inline, &p.body.blob)
+		return p, err
+	})
+}
+
+// Summaries gives one row for each step of a run that has stored pages, in order.
+func (s *Store) Summaries(ctx context.Context, org, run string) ([]stepwell.StepSummary, error) {
+	rows, err := s.pool.Query(ctx, `
+SELECT step, count(*), sum(pages)::bigint, count(*) FILTER (WHERE done), count(*) FILTER (WHERE error IS NOT NULL),
+       sum(records)::bigint, sum(bytes)::bigint, max(item),
+       (array_agg(last ORDER BY item DESC))[1], coalesce((array_agg(ended_by ORDER BY item DESC))[1], ''),
+       coalesce((array_agg(error ORDER BY item) FILTER (WHERE error IS NOT NULL))[1], ''),
+       bool_and(done AND pages = last AND last = done_page)
+FROM (SELECT step, item, count(*) AS pages, max(page) AS last, bool_or(done) AS done,
+             coalesce(max(page) FILTER (WHERE done), 0) AS done_page,
+             max(error) AS error, max(ended_by) AS ended_by, sum(records) AS records, sum(bytes) AS bytes
+      FROM pages WHERE org_id = $1 AND run_id = $2 GROUP BY step, item) AS items
+GROUP BY step ORDER BY step`, org, run)
+	if err != nil {
+		return nil, s.wrap("summarize steps", err)
+	}
+	out, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (stepwell.StepSummary, error) {
+		var x stepwell.StepSummary
+		err := row.Scan(&x.Step, &x.Items, &x.Pages, &x.Done, &x.Failed, &x.Records, &x.Bytes, &x.LastItem,
+			&x.LastPage, &x.EndedBy, &x.FirstError, &x.Whole)
+		return x, err
+	})
+	return out, s.wrap("summarize steps", err)
+}
+
+// SetWait records what an item of a run waits for; ClearWait ends it.
+func (s *Store) SetWait(ctx context.Context, k stepwell.PageKey, w stepwell.Waiting) error {
+	_, err := s.pool.Exec(ctx, `
+INSERT INTO waits (org_id, run_id, step, item, reason, wait_until)
+SELECT r.org_id, r.id, $3, $4, $5, $6 FROM runs r WHERE r.org_id = $1 AND r.id = $2 AND r.status = 'running'
+ON CONFLICT (org_id, run_id, step, item) DO UPDATE SET reason = excluded.reason, wait_until = excluded.wait_until`,
+		k.Org, k.Run, k.Step, k.Item, w.Reason, w.Until)
+	return s.wrap("record wait", err)
+}
+
+// Waiting gives the wait of a run that ends last; nil when it waits for nothing.
+func (s *Store) Waiting(ctx context.Context, org, run string) (*stepwell.Waiting, error) {
+	var w stepwell.Waiting
+	err := s.pool.QueryRow(ctx, `SELECT reason, wait_until FROM waits
+		WHERE org_id = $1 AND run_id = $2 AND wait_until > now() ORDER BY wait_until DESC LIMIT 1`, org, run).Scan(&w.Reason, &w.Until)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	return &w, s.wrap("read wait", err)
+}
+
+func null(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}
+
+func nullJSON(raw json.RawMessage) any {
+	if raw == nil {
+		return nil
+	}
+	return raw
+}
+
+func nullTime(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}

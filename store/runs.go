@@ -1,0 +1,189 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"stepwell"
+)
+
+const uniqueViolation = "23505"
+
+// InsertRun records a new run as running, with its run-time credentials sealed.
+// A taken id is a KindConflict error. It sets StartedAt.
+func (s *Store) InsertRun(ctx context.Context, r *stepwell.Run, credentials json.RawMessage) error {
+	options, err := json.Marshal(r.Options)
+	if err != nil {
+		return err
+	}
+	insert := `
+INSERT INTO runs (org_id, id, tool_id, tool_version, inputs, options, request_source, mode, trace_id, user_id, parent_run_id, rerun_of)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) RETURNING started_at`
+	args := []any{r.OrgID, r.ID, r.ToolID, r.ToolVersion, []byte(r.Inputs), options, r.RequestSource, r.Mode, r.TraceID, r.UserID,
+		null(r.ParentRunID), null(r.RerunOf)}
+	if credentials == nil {
+		err = s.pool.QueryRow(ctx, insert, args...).Scan(&r.StartedAt)
+		return s.wrap("record run", conflictAsTaken(err, r.ID))
+	}
+	sealed, err := s.sealer.Seal(credentials, "run_credentials", r.OrgID, r.ID)
+	if err != nil {
+		return err
+	}
+	return s.inTx(ctx, "record run", func(tx pgx.Tx) error {
+		if err := tx.QueryRow(ctx, insert, args...).Scan(&r.StartedAt); err != nil {
+			return conflictAsTaken(err, r.ID)
+		}
+		_, err := tx.Exec(ctx, `INSERT INTO run_credentials (org_id, run_id, sealed) VALUES ($1, $2, $3)`, r.OrgID, r.ID, sealed)
+		return err
+	})
+}
+
+func conflictAsTaken(err error, id string) error {
+	var pe *pgconn.PgError
+	if errors.As(err, &pe) && pe.Code == uniqueViolation {
+		return stepwell.Errorf(stepwell.KindConflict, "run_exists", "A run with the id '%s' already exists", id)
+	}
+	return err
+}
+
+const runColumns = `org_id, id, tool_id, tool_version, status, coalesce(error, ''), inputs, options, request_source, mode,
+trace_id, user_id, coalesce(parent_run_id, ''), coalesce(rerun_of, ''), warnings, started_at, completed_at, coalesce(data_bytes, -1)`
+
+func scanRun(row pgx.Row, r *stepwell.Run, more ...any) error {
+	var options []byte
+	var completed *time.Time
+	var inputs []byte
+	err := row.Scan(append([]any{&r.OrgID, &r.ID, &r.ToolID, &r.ToolVersion, &r.Status, &r.Error, &inputs, &options, &r.RequestSource,
+		&r.Mode, &r.TraceID, &r.UserID, &r.ParentRunID, &r.RerunOf, &r.Warnings, &r.StartedAt, &completed, &r.DataSize}, more...)...)
+	if err != nil {
+		return err
+	}
+	r.Inputs = inputs
+	if completed != nil {
+		r.CompletedAt = *completed
+	}
+	return json.Unmarshal(options, &r.Options)
+}
+
+// Run reads a run without its tool and data; a KindNotFound error when there is none.
+func (s *Store) Run(ctx context.Context, org, id string) (*stepwell.Run, error) {
+	var r stepwell.Run
+	err := scanRun(s.pool.QueryRow(ctx, `SELECT `+runColumns+` FROM runs WHERE org_id = $1 AND id = $2`, org, id), &r)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, stepwell.NotFound("Run")
+	}
+	return &r, s.wrap("read run", err)
+}
+
+// RunStatus reads only the status of a run; empty when there is none.
+func (s *Store) RunStatus(ctx context.Context, org, id string) (stepwell.RunStatus, error) {
+	var status stepwell.RunStatus
+	err := s.pool.QueryRow(ctx, `SELECT status FROM runs WHERE org_id = $1 AND id = $2`, org, id).Scan(&status)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", nil
+	}
+	return status, s.wrap("read status", err)
+}
+
+// RunCredentials opens the run-time credentials of a running run; nil when it has none.
+func (s *Store) RunCredentials(ctx context.Context, org, id string) (json.RawMessage, error) {
+	var sealed []byte
+	err := s.pool.QueryRow(ctx, `SELECT sealed FROM run_credentials WHERE org_id = $1 AND run_id = $2`, org, id).Scan(&sealed)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, s.wrap("read credentials", err)
+	}
+	return s.sealer.Open(sealed, "run_credentials", org, id)
+}
+
+const finishRun = `
+UPDATE runs SET status = $3, error = $4, warnings = $5, completed_at = clock_timestamp(),
+       data_step = $6, data_bytes = $7, data_encoding = $8, data = $9, data_blob = $10
+WHERE org_id = $1 AND id = $2 AND status = 'running' RETURNING started_at, completed_at`
+
+const deleteRunCredentials = `DELETE FROM run_credentials WHERE org_id = $1 AND run_id = $2`
+const deleteWaits = `DELETE FROM waits WHERE org_id = $1 AND run_id = $2`
+
+// FinishRun gives a running run its final status, in one transaction with all that
+// ends with it. finished is false when the run had ended before: nothing changes.
+func (s *Store) FinishRun(ctx context.Context, f stepwell.Finish) (started, completed time.Time, finished bool, err error) {
+	var body storedBody
+	var step *int
+	var size *int64
+	if f.Result != nil {
+		step, size = f.Result.Step, &f.Result.Bytes
+		if step == nil {
+			if body, err = s.encodeBody(ctx, f.Org+"/"+f.Run+"/data", f.Result.Body); err != nil {
+				return started, completed, false, s.wrap("finish run", err)
+			}
+		}
+	}
+	var b pgx.Batch
+	if f.Last != nil {
+		args, err := s.pageArgs(ctx, f.LastKey, f.Last)
+		if err != nil {
+			return started, completed, false, s.wrap("finish run", err)
+		}
+		b.Queue(insertPage, args...)
+	}
+	b.Queue(finishRun, f.Org, f.Run, string(f.Status), null(f.Error), f.Warnings, step, size, body.encoding, body.inline, body.blob).QueryRow(func(row pgx.Row) error {
+		err := row.Scan(&started, &completed)
+		finished = err == nil
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		return err
+	})
+	b.Queue(deleteRunCredentials, f.Org, f.Run)
+	b.Queue(deleteWaits, f.Org, f.Run)
+	b.Queue(`DELETE FROM claims WHERE org_id = $1 AND run_id = $2 AND NOT effect`, f.Org, f.Run)
+	return started, completed, finished, s.wrap("finish run", s.pool.SendBatch(ctx, &b).Close())
+}
+
+// ReadResult reads the data of a successful run; nil when it has none.
+func (s *Store) ReadResult(ctx context.Context, org, id string) (*stepwell.Result, error) {
+	var r stepwell.Result
+	var size *int64
+	var encoding *int16
+	var b storedBody
+	err := s.pool.QueryRow(ctx, `SELECT data_step, data_bytes, data_encoding, data, data_blob FROM runs
+		WHERE org_id = $1 AND id = $2 AND status = 'success'`, org, id).Scan(&r.Step, &size, &encoding, &b.inline, &b.blob)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, s.wrap("read result", err)
+	}
+	if size != nil {
+		r.Bytes = *size
+	}
+	if r.Step != nil {
+		return &r, nil
+	}
+	if encoding != nil {
+		b.encoding = *encoding
+	}
+	r.Body, err = s.decodeBody(ctx, b)
+	return &r, s.wrap("read result", err)
+}
+
+// Running counts the unfinished runs of an organization, up to a bound.
+func (s *Store) Running(ctx context.Context, org string, bound int) (int, error) {
+	var n int
+	err := s.pool.QueryRow(ctx, `SELECT count(*) FROM (SELECT 1 FROM runs WHERE org_id = $1 AND status = 'running' LIMIT $2) AS r`, org, bound).Scan(&n)
+	return n, s.wrap("count runs", err)
+}
+
+// AbortRun ends a running run as aborted, guarded like every final write. aborted is
+// false when it had ended before.
+func (s *Store) AbortRun(ctx context.Context, org, id, reason string) (aborted bool, err error) {
+	_, _, aborted, err = s.FinishRun(ctx, stepwell.Finish{Org: org, Run: id, Status: stepwell.RunAborted, Error: reason})
+	return aborted, err
+}

@@ -1,0 +1,117 @@
+// Package store keeps everything in Postgres: organizations, keys, tools, runs
+// and their pages. It owns all SQL and the schema; every query is scoped by
+// organization. It must not know Temporal, HTTP or what a step means.
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/zap"
+
+	"stepwell"
+)
+
+// Blobs keeps bodies too large for a row. Put returns when the body is durable.
+type Blobs interface {
+	Put(ctx context.Context, key string, body []byte) error
+	Get(ctx context.Context, key string) (io.ReadCloser, error)
+	Delete(ctx context.Context, keys ...string) error
+}
+
+// Sealer seals and opens secrets bound to the row that holds them.
+type Sealer interface {
+	Seal(plaintext []byte, aad ...string) ([]byte, error)
+	Open(sealed []byte, aad ...string) ([]byte, error)
+}
+
+// Config is what a Store needs.
+type Config struct {
+	URL      string // postgres:// address of the application's database
+	MaxConns int32  // connections of the pool; 0 means 16
+	Blobs    Blobs
+	Sealer   Sealer
+	Log      *zap.Logger
+}
+
+// Store is the Postgres store. Its methods may be called from many goroutines.
+type Store struct {
+	pool   *pgxpool.Pool
+	blobs  Blobs
+	sealer Sealer
+	log    *zap.Logger
+	cfg    Config
+}
+
+// Open connects to Postgres, without waiting for it to answer. Call Migrate before use.
+func Open(ctx context.Context, cfg Config) (*Store, error) {
+	pc, err := pgxpool.ParseConfig(cfg.URL)
+	if err != nil {
+		// The driver's text may hold the password.
+		return nil, errors.New("the database address is not a postgres:// URL")
+	}
+	pc.MaxConns = cfg.MaxConns
+	if pc.MaxConns == 0 {
+		pc.MaxConns = 16
+	}
+	pc.MinIdleConns = 2
+	pc.ConnConfig.ConnectTimeout = 5 * time.Second
+	pc.ConnConfig.RuntimeParams["application_name"] = "stepwell"
+	pool, err := pgxpool.NewWithConfig(ctx, pc)
+	if err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	return &Store{pool: pool, blobs: cfg.Blobs, sealer: cfg.Sealer, log: cfg.Log, cfg: cfg}, nil
+}
+
+// Close closes the pool after its connections are returned.
+func (s *Store) Close() { s.pool.Close() }
+
+// Ping reports whether Postgres answers.
+func (s *Store) Ping(ctx context.Context) error { return s.wrap("ping", s.pool.Ping(ctx)) }
+
+// wrap gives an error of the driver its context and, when Postgres is away or
+// overloaded, the kind Unavailable.
+func (s *Store) wrap(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var se *stepwell.Error
+	if errors.As(err, &se) {
+		return err
+	}
+	err = fmt.Errorf("%s: %w", what, err)
+	if unavailable(err) {
+		return &stepwell.Error{Kind: stepwell.KindUnavailable, Code: "database_unavailable",
+			Message: "The database is not available; try again shortly", Cause: err}
+	}
+	return err
+}
+
+// unavailable reports whether err says that Postgres is away, and not that a
+// statement was wrong.
+func unavailable(err error) bool {
+	if errors.Is(err, context.Canceled) || errors.Is(err, pgx.ErrNoRows) {
+		return false
+	}
+	var pe *pgconn.PgError
+	if !errors.As(err, &pe) {
+		return true // connection refused or lost, timeouts
+	}
+	switch pe.Code[:2] {
+	case "08", "53", "57", "58": // connection, resources, operator intervention, system
+		return true
+	}
+	return false
+}
+
+// inTx runs f in one transaction.
+func (s *Store) inTx(ctx context.Context, what string, f func(tx pgx.Tx) error) error {
+	return s.wrap(what, pgx.BeginFunc(ctx, s.pool, f))
+}

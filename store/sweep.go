@@ -1,0 +1,87 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// RunRef names a run.
+type RunRef struct{ Org, Run string }
+
+// MarkDispatched records that the workflows of runs are known to have started.
+// It need not survive a crash: the sweeper starts them again, which changes nothing.
+func (s *Store) MarkDispatched(ctx context.Context, runs []RunRef) error {
+	orgs, ids := split(runs)
+	return s.inTx(ctx, "mark runs", func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SET LOCAL synchronous_commit = off`); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, `UPDATE runs SET dispatched = true
+			FROM unnest($1::text[], $2::text[]) AS x (org, id)
+			WHERE runs.org_id = x.org AND runs.id = x.id AND status = 'running' AND NOT dispatched`, orgs, ids)
+		return err
+	})
+}
+
+// sweepLock is the advisory lock under which one process at a time sweeps.
+const sweepLock = 0x7377656570 // "sweep"
+
+// Sweep runs f in the one process that holds the sweeper's lock; swept is false
+// when another holds it.
+func (s *Store) Sweep(ctx context.Context, f func(ctx context.Context) error) (swept bool, err error) {
+	err = s.inTx(ctx, "sweep", func(tx pgx.Tx) error {
+		if err := tx.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock($1)`, int64(sweepLock)).Scan(&swept); err != nil || !swept {
+			return err
+		}
+		return f(ctx)
+	})
+	return swept, err
+}
+
+// Undispatched lists running runs, older than age, whose workflow is not known to
+// have started, oldest first.
+func (s *Store) Undispatched(ctx context.Context, age time.Duration, limit int) ([]RunRef, error) {
+	return s.runRefs(ctx, `SELECT org_id, id FROM runs
+		WHERE status = 'running' AND NOT dispatched AND started_at < clock_timestamp() - $1::interval ORDER BY started_at LIMIT $2`, age, limit)
+}
+
+// Stale lists running runs that were not looked at for age, longest first.
+func (s *Store) Stale(ctx context.Context, age time.Duration, limit int) ([]RunRef, error) {
+	return s.runRefs(ctx, `SELECT org_id, id FROM runs
+		WHERE status = 'running' AND coalesce(checked_at, started_at) < clock_timestamp() - $1::interval
+		ORDER BY coalesce(checked_at, started_at) LIMIT $2`, age, limit)
+}
+
+// RecentlyAborted lists runs aborted within age: their workflows are cancelled again.
+func (s *Store) RecentlyAborted(ctx context.Context, age time.Duration, limit int) ([]RunRef, error) {
+	return s.runRefs(ctx, `SELECT org_id, id FROM runs
+		WHERE status = 'aborted' AND completed_at > clock_timestamp() - $1::interval ORDER BY completed_at DESC LIMIT $2`, age, limit)
+}
+
+func (s *Store) runRefs(ctx context.Context, sql string, args ...any) ([]RunRef, error) {
+	rows, err := s.pool.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, s.wrap("sweep", err)
+	}
+	out, err := pgx.CollectRows(rows, pgx.RowToStructByPos[RunRef])
+	return out, s.wrap("sweep", err)
+}
+
+// Checked records that a run was looked at. progressed reports whether it stored a
+// page within age.
+func (s *Store) Checked(ctx context.Context, r RunRef, age time.Duration) (progressed bool, err error) {
+	err = s.pool.QueryRow(ctx, `
+WITH seen AS (UPDATE runs SET checked_at = clock_timestamp() WHERE org_id = $1 AND id = $2 AND status = 'running')
+SELECT EXISTS (SELECT 1 FROM pages WHERE org_id = $1 AND run_id = $2 AND created_at > clock_timestamp() - $3::interval)
+    OR EXISTS (SELECT 1 FROM waits WHERE org_id = $1 AND run_id = $2 AND wait_until > clock_timestamp())`, r.Org, r.Run, age).Scan(&progressed)
+	return progressed, s.wrap("sweep", err)
+}
+
+func split(runs []RunRef) (orgs, ids []string) {
+	for _, r := range runs {
+		orgs, ids = append(orgs, r.Org), append(ids, r.Run)
+	}
+	return orgs, ids
+}
