@@ -41,6 +41,10 @@ const (
 	Password = "demo-password"
 )
 
+// DefaultAddr is the address that the documentation's examples call. `stepwell
+// dev` tries it first; tests and other programs listen on a free port.
+const DefaultAddr = "127.0.0.1:4010"
+
 // Options configure a Server. The zero value is a fast and friendly one of
 // 20,000 orders in 200 pages.
 type Options struct {
