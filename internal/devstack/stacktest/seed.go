@@ -2,9 +2,116 @@ package stacktest
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 
 	"stepwell/internal/devstack"
 )
 
-// seed prepares a new data directory.
-func seed(context.Context, devstack.Options) error { return nil }
+// notSeeded are the files of a data directory that are one stack's own.
+var notSeeded = []string{"lock", "ports.json", "postgres.log", "temporald.log"}
+
+// seed fills a new data directory with a copy of one that is kept for this
+// machine, whose databases are made and whose Temporal has its schema. That
+// takes a tenth of a second instead of two or three.
+func seed(ctx context.Context, o devstack.Options) error {
+	if o.DatabaseURL != "" || o.TemporalAddress != "" {
+		return nil
+	}
+	if entries, err := os.ReadDir(o.DataDir); err != nil || len(entries) > 0 {
+		return err // not new
+	}
+	source, err := seedDir(o.Temporald)
+	if err != nil {
+		return err
+	}
+	unlock, err := lock(source + ".lock")
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if _, err := os.Stat(source); errors.Is(err, fs.ErrNotExist) {
+		err = makeSeed(ctx, source, o.Temporald)
+		if err != nil {
+			return fmt.Errorf("make the cached data directory: %w", err)
+		}
+	}
+	return copyTree(source, o.DataDir)
+}
+
+// seedDir is where the cached directory is kept: another one for each user,
+// temporald and Postgres.
+func seedDir(temporald string) (string, error) {
+	info, err := os.Stat(temporald)
+	if err != nil {
+		return "", err
+	}
+	postgres, _ := exec.LookPath("postgres")
+	postgres, _ = filepath.EvalSymlinks(postgres) // "" says: a place that is found otherwise
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %d %s", temporald, info.Size(), info.ModTime().UnixNano(), postgres))
+	return filepath.Join(os.TempDir(), fmt.Sprintf("stepwell-seed-%d-%s", os.Geteuid(), hex.EncodeToString(sum[:8]))), nil
+}
+
+func makeSeed(ctx context.Context, path, temporald string) error {
+	fresh := path + ".new"
+	if err := os.RemoveAll(fresh); err != nil {
+		return err
+	}
+	stack, err := devstack.Start(ctx, devstack.Options{
+		DataDir:   fresh,
+		Temporald: temporald,
+		// Few and small files to copy.
+		PostgresSettings: map[string]string{"fsync": "off", "min_wal_size": "32MB", "wal_recycle": "off"},
+	})
+	if err != nil {
+		return err
+	}
+	if err := stack.Close(ctx); err != nil {
+		return err
+	}
+	return os.Rename(fresh, path)
+}
+
+// copyTree copies the files of a directory, with their modes, into another.
+func copyTree(from, to string) error {
+	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || path == from {
+			return err
+		}
+		relative, err := filepath.Rel(from, path)
+		if err != nil || slices.Contains(notSeeded, relative) {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(to, relative)
+		if entry.IsDir() {
+			return os.Mkdir(target, info.Mode().Perm())
+		}
+		return copyFile(path, target, info.Mode().Perm())
+	})
+}
+
+func copyFile(from, to string, mode fs.FileMode) error {
+	source, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = source.Close() }()
+	target, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(target, source)
+	return errors.Join(err, target.Close())
+}

@@ -110,6 +110,9 @@ func start(o devstack.Options) (*devstack.Stack, error) {
 		settings[key] = value
 	}
 	o.PostgresSettings = settings
+	if err := os.MkdirAll(o.DataDir, 0o700); err != nil {
+		return nil, err
+	}
 	if err := seed(ctx, o); err != nil {
 		return nil, err
 	}
