@@ -1,0 +1,278 @@
+// Package blob owns bodies that are too large for a row: whole files under keys,
+// in a directory or in an object store that a URL names.
+//
+// A blob is there whole or not at all, and once Put has returned it survives a
+// crash of the machine, so that a row may point at it. The package knows no
+// organizations and runs (keys are the caller's), and it must not decide what
+// may be deleted.
+package blob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"gocloud.dev/blob"
+	_ "gocloud.dev/blob/fileblob" // the directory driver; another store needs its driver linked here
+	"gocloud.dev/gcerrors"
+)
+
+// Limits of keys, in bytes. A file name may have 255, and a blob that is being
+// written carries 21 more.
+const (
+	maxKey     = 1000
+	maxSegment = 230
+)
+
+// ErrNotFound is in the error of a read when no blob has the key.
+var ErrNotFound = errors.New("blob not found")
+
+// ErrTooLarge is in the error of ReadAll when the blob passes the limit.
+var ErrTooLarge = errors.New("blob too large")
+
+// Store keeps blobs. It is safe for concurrent use, also by several processes.
+type Store struct {
+	bucket *blob.Bucket
+	dir    string // of the directory driver, else empty
+
+	syncFile func(*os.File) error // (*os.File).Sync; a test watches the order
+}
+
+// Open opens the store that a URL names: file:///directory (made when it is
+// missing, readable by its owner alone), or any driver that is linked. Errors
+// name no more of the URL than its scheme.
+func Open(ctx context.Context, rawURL string) (*Store, error) {
+	u, err := url.Parse(rawURL)
+	if err != nil { // the parser's error quotes the URL, which may hold keys
+		return nil, errors.New("blob: the URL of the store is not valid")
+	}
+	s := &Store{syncFile: (*os.File).Sync}
+	if u.Scheme == "file" {
+		if err := s.openDirectory(ctx, u); err != nil {
+			return nil, fmt.Errorf("blob: open directory: %w", err)
+		}
+		return s, nil
+	}
+	if !blob.DefaultURLMux().ValidBucketScheme(u.Scheme) {
+		return nil, fmt.Errorf("blob: no driver for %q: use one of %s", u.Scheme, strings.Join(blob.DefaultURLMux().BucketSchemes(), ", "))
+	}
+	if s.bucket, err = blob.OpenBucket(ctx, rawURL); err != nil {
+		return nil, fmt.Errorf("blob: the %s store cannot be opened", u.Scheme)
+	}
+	return s, nil
+}
+
+// openDirectory opens the directory driver: unfinished files stand beside their
+// targets (a rename across file systems would not work), and no attribute files.
+func (s *Store) openDirectory(ctx context.Context, u *url.URL) error {
+	dir := filepath.FromSlash(u.Path)
+	if u.Host == "." {
+		dir = strings.TrimPrefix(dir, string(filepath.Separator))
+	} else if u.Host != "" && u.Host != "localhost" {
+		return errors.New("want file:///directory, or file://./directory for a relative one")
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	if err := s.syncDir(filepath.Dir(dir)); err != nil {
+		return err
+	}
+	q := u.Query()
+	q.Set("no_tmp_dir", "true")
+	q.Set("metadata", "skip")
+	q.Set("dir_file_mode", "0700")
+	abs := url.URL{Scheme: "file", Path: filepath.ToSlash(dir), RawQuery: q.Encode()}
+	s.dir = dir
+	s.bucket, err = blob.OpenBucket(ctx, abs.String())
+	return err
+}
+
+// Close releases the store's connections.
+func (s *Store) Close() error { return s.bucket.Close() }
+
+// Put stores what r gives under key, replacing what was there. Keys are
+// segments of letters, digits and `. _ ~ -` separated by slashes, for example
+// `org/run/step-1`; a segment has at most 230 bytes and is neither `.` nor
+// `..`. When Put returns nil the blob is on stable storage; after an error the
+// key has what it had before.
+func (s *Store) Put(ctx context.Context, key string, r io.Reader) error {
+	if err := checkKey(key); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w, file, err := s.writer(ctx, key)
+	if err != nil {
+		return fmt.Errorf("blob: put %s: %w", key, err)
+	}
+	if _, err = io.Copy(w, r); err == nil && file != nil {
+		err = s.syncFile(file) // before the rename that makes it visible
+	}
+	if err != nil {
+		cancel() // so that closing removes instead of publishing
+		_ = w.Close()
+		return fmt.Errorf("blob: put %s: %w", key, err)
+	}
+	if err := w.Close(); err != nil {
+		return fmt.Errorf("blob: put %s: %w", key, err)
+	}
+	if err := s.syncDirs(key); err != nil {
+		return fmt.Errorf("blob: put %s: %w", key, err)
+	}
+	return nil
+}
+
+// writer opens a writer, and the file behind it when there is one.
+func (s *Store) writer(ctx context.Context, key string) (*blob.Writer, *os.File, error) {
+	var file *os.File
+	options := &blob.WriterOptions{
+		ContentType: "application/octet-stream", // given, so that nothing is sniffed and the file is opened now
+		BeforeWrite: func(as func(any) bool) error { as(&file); return nil },
+	}
+	// Delete removes empty directories, perhaps between the driver's making one
+	// and opening a file in it.
+	for attempt := 1; ; attempt++ {
+		w, err := s.bucket.NewWriter(ctx, key, options)
+		if err != nil && s.dir != "" && errors.Is(err, fs.ErrNotExist) && attempt < 10 {
+			continue
+		}
+		if err == nil && s.dir != "" && file == nil {
+			_ = w.Close()
+			return nil, nil, errors.New("the directory driver gives no file to sync")
+		}
+		return w, file, err
+	}
+}
+
+// syncDirs makes the names that lead to a key durable: the file's, and those of
+// the directories, which this or another process may just have made.
+func (s *Store) syncDirs(key string) error {
+	if s.dir == "" {
+		return nil
+	}
+	for dir := filepath.Dir(s.path(key)); ; dir = filepath.Dir(dir) {
+		if err := s.syncDir(dir); err != nil {
+			return err
+		}
+		if dir == s.dir {
+			return nil
+		}
+	}
+}
+
+func (s *Store) syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	err = s.syncFile(f)
+	return errors.Join(err, f.Close())
+}
+
+// path is the file of a key. Keys have only characters that the driver leaves alone.
+func (s *Store) path(key string) string {
+	return filepath.Join(s.dir, filepath.FromSlash(key))
+}
+
+// Get opens a blob for reading. The caller closes it. The error is ErrNotFound
+// when there is none.
+func (s *Store) Get(ctx context.Context, key string) (io.ReadCloser, error) {
+	if err := checkKey(key); err != nil {
+		return nil, err
+	}
+	r, err := s.bucket.NewReader(ctx, key, nil)
+	if err != nil {
+		return nil, fmt.Errorf("blob: get %s: %w", key, translate(err))
+	}
+	return r, nil
+}
+
+// ReadAll gives a whole blob of at most limit bytes. The errors are ErrNotFound
+// and ErrTooLarge, beside the store's.
+func (s *Store) ReadAll(ctx context.Context, key string, limit int64) ([]byte, error) {
+	if err := checkKey(key); err != nil {
+		return nil, err
+	}
+	r, err := s.bucket.NewReader(ctx, key, nil)
+	if err != nil {
+		return nil, fmt.Errorf("blob: read %s: %w", key, translate(err))
+	}
+	defer r.Close()
+	if r.Size() > limit {
+		return nil, fmt.Errorf("blob: read %s: %w: %d bytes, at most %d are read", key, ErrTooLarge, r.Size(), limit)
+	}
+	data := make([]byte, r.Size())
+	if _, err := io.ReadFull(r, data); err != nil {
+		return nil, fmt.Errorf("blob: read %s: %w", key, err)
+	}
+	return data, nil
+}
+
+// Delete removes blobs; one that is not there counts as removed. It goes on
+// after an error and returns all of them.
+func (s *Store) Delete(ctx context.Context, keys ...string) error {
+	var failures []error
+	for _, key := range keys {
+		if err := s.remove(ctx, key); err != nil {
+			failures = append(failures, fmt.Errorf("blob: delete %s: %w", key, err))
+		}
+	}
+	return errors.Join(failures...)
+}
+
+func (s *Store) remove(ctx context.Context, key string) error {
+	if err := checkKey(key); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := translate(s.bucket.Delete(ctx, key)); err != nil && !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	if s.dir == "" {
+		return nil
+	}
+	// Millions of runs would leave as many empty directories.
+	for dir := filepath.Dir(s.path(key)); dir != s.dir; dir = filepath.Dir(dir) {
+		if os.Remove(dir) != nil {
+			return nil // not empty, or already gone: nothing that matters
+		}
+	}
+	return nil
+}
+
+// translate turns a driver's "not found" into ErrNotFound.
+func translate(err error) error {
+	if gcerrors.Code(err) == gcerrors.NotFound {
+		return ErrNotFound
+	}
+	return err
+}
+
+func checkKey(key string) error {
+	if key == "" || len(key) > maxKey {
+		return fmt.Errorf("blob: a key has 1 to %d bytes, not %d", maxKey, len(key))
+	}
+	for segment := range strings.SplitSeq(key, "/") {
+		if segment == "" || segment == "." || segment == ".." || len(segment) > maxSegment ||
+			strings.HasSuffix(segment, ".attrs") || strings.ContainsFunc(segment, notInKey) {
+			return fmt.Errorf("blob: the key %.60q is not valid", key)
+		}
+	}
+	return nil
+}
+
+func notInKey(r rune) bool {
+	return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && !strings.ContainsRune("._~-", r)
+}
