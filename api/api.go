@@ -1,0 +1,102 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// Defaults of Config.
+const (
+	DefaultSyncWait    = 5 * time.Minute
+	DefaultMaxBody     = 16 << 20
+	DefaultMaxInFlight = 1024
+	DefaultMaxWaiting  = 20_000
+	DefaultBodyMemory  = 512 << 20
+)
+
+// Limits that are no setting.
+const (
+	headerTimeout  = 10 * time.Second // for a request's headers to arrive
+	bodySilence    = 30 * time.Second // between two reads of a body, and two writes of an answer
+	idleTimeout    = 2 * time.Minute  // of a kept connection
+	requestTimeout = 30 * time.Second // for handling a request, waiting for a run apart
+	healthTimeout  = 2 * time.Second
+	maxHeaderBytes = 64 << 10
+)
+
+// Config is what the API is made of. The ports are required; Health may be nil.
+type Config struct {
+	Keys      Keys
+	Tools     Tools
+	Validator Validator
+	Runs      Runs
+	Runner    Runner
+	// Health reports whether requests can be served; an error makes GET /health a 503.
+	Health func(context.Context) error
+	Log    *zap.Logger // default: no log
+
+	SyncWait  time.Duration // how long a synchronous caller waits; default DefaultSyncWait
+	MaxBody   int64         // bytes of a request body, below 2 GiB; default DefaultMaxBody
+	PublicURL string        // public address with the /v1, for links; default: made of the request's Host
+	Notice    string        // text of important_notice; none when empty
+
+	MaxInFlight int   // requests at work at a time, more are 503; default DefaultMaxInFlight
+	MaxWaiting  int   // run requests (they may wait for their run) and streams at a time; default DefaultMaxWaiting
+	BodyMemory  int64 // bytes of request bodies in memory at a time, more are 503; default DefaultBodyMemory
+}
+
+// API is the HTTP handler of the whole interface.
+type API struct {
+	Config
+	router     http.Handler
+	inFlight   atomic.Int64
+	waiting    atomic.Int64
+	bodyMemory atomic.Int64
+}
+
+// New builds the handler. Every path that it does not know, outside /v1 too, gets
+// a JSON 404.
+func New(c Config) *API {
+	if c.Log == nil {
+		c.Log = zap.NewNop()
+	}
+	orDefault(&c.SyncWait, DefaultSyncWait)
+	orDefault(&c.MaxBody, DefaultMaxBody)
+	orDefault(&c.MaxInFlight, DefaultMaxInFlight)
+	orDefault(&c.MaxWaiting, DefaultMaxWaiting)
+	orDefault(&c.BodyMemory, DefaultBodyMemory)
+	a := &API{Config: c}
+	a.router = a.newRouter()
+	return a
+}
+
+func orDefault[T int | int64 | time.Duration](v *T, d T) {
+	if *v <= 0 {
+		*v = d
+	}
+}
+
+// NewServer gives a server for h with the API's limits on time and size. Its
+// errors, such as failed TLS handshakes, go to log.
+func NewServer(addr string, h http.Handler, log *zap.Logger) *http.Server {
+	return newServer(addr, h, log, headerTimeout)
+}
+
+func newServer(addr string, h http.Handler, log *zap.Logger, headers time.Duration) *http.Server {
+	return &http.Server{
+		Addr:              addr,
+		Handler:           h,
+		ReadHeaderTimeout: headers,
+		// The adapter renews both of these as a body or an answer moves on; a write
+		// timeout has to be there for a kept connection to start each request afresh.
+		WriteTimeout:                 time.Minute,
+		IdleTimeout:                  idleTimeout,
+		MaxHeaderBytes:               maxHeaderBytes,
+		DisableGeneralOptionsHandler: true, // its answer to OPTIONS * is no JSON
+		ErrorLog:                     zap.NewStdLog(log),
+	}
+}

@@ -1,0 +1,151 @@
+package api
+
+import (
+	"net/http"
+	"net/url"
+	"sort"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/gorilla/mux"
+)
+
+// prefix stands before every path.
+const prefix = "/v1"
+
+// bodyUse says what a route does with a request body.
+type bodyUse int
+
+const (
+	noBody       bodyUse = iota // one that comes is read and dropped
+	optionalBody                // absent means an empty object
+	requiredBody
+)
+
+// route is one row of the interface. A path with {toolId} or {runId} is about that
+// tool or run: it is loaded first (404), then the permission is checked on it (403).
+type route struct {
+	method  string
+	path    string
+	needs   permission
+	success int
+	body    bodyUse
+	long    bool // may wait or stream for long, so it counts apart from the others
+	do      action
+}
+
+// routes is the whole interface. openapi.yaml describes the same, and a test
+// compares them.
+func (a *API) routes() []route {
+	const (
+		ok       = http.StatusOK
+		created  = http.StatusCreated
+		tool     = "/tools/{toolId}"
+		versions = tool + "/versions"
+		run      = "/runs/{runId}"
+		key      = "/api-keys/{keyId}"
+	)
+	return []route{
+		{"POST", tool + "/run", execute, ok, optionalBody, true, on(parseRunRequest, a.startRun)},
+		{"GET", run, read, ok, noBody, false, on(nothing, a.getRun)},
+		{"GET", run + "/results", read, ok, noBody, true, on(nothing, a.getResults)},
+		{"POST", run + "/cancel", execute, ok, noBody, false, on(nothing, a.cancelRun)},
+		{"GET", "/runs", read, ok, noBody, false, on(parseRunQuery, a.listRuns)},
+
+		{"GET", tool, read, ok, noBody, false, on(nothing, a.getTool)},
+		{"PUT", tool, edit, ok, requiredBody, false, on(parseToolUpdate, a.updateTool)},
+		{"DELETE", tool, edit, ok, noBody, false, on(nothing, a.deleteTool)},
+		{"GET", "/tools", read, ok, noBody, false, on(parseToolQuery, a.listTools)},
+		{"POST", "/tools", edit, created, requiredBody, false, on(parseToolCreate, a.createTool)},
+		{"GET", versions, read, ok, noBody, false, on(nothing, a.listVersions)},
+		{"GET", versions + "/{version}", read, ok, noBody, false, on(nothing, a.getVersion)},
+		{"POST", versions + "/{version}/restore", edit, ok, noBody, false, on(nothing, a.restoreVersion)},
+
+		{"GET", "/me", known, ok, noBody, false, on(nothing, a.me)},
+		{"GET", "/api-keys", administer, ok, noBody, false, on(parseKeyQuery, a.listKeys)},
+		{"POST", "/api-keys", administer, created, requiredBody, false, on(parseKeyCreate, a.createKey)},
+		{"PATCH", key, administer, ok, requiredBody, false, on(parseKeyUpdate, a.updateKey)},
+		{"DELETE", key, administer, ok, noBody, false, on(nothing, a.deleteKey)},
+
+		{"GET", "/health", open, ok, noBody, false, on(nothing, a.health)},
+		{"GET", "/openapi.yaml", open, ok, noBody, false, on(nothing, a.openAPI)},
+	}
+}
+
+// newRouter puts the routes behind gorilla/mux, one entry for each path. The router
+// neither cleans paths nor redirects, and methods are looked up here, because a 405
+// names those that exist.
+func (a *API) newRouter() http.Handler {
+	byPath := map[string]map[string]*route{}
+	var order []string
+	for _, rt := range a.routes() {
+		if byPath[rt.path] == nil {
+			byPath[rt.path] = map[string]*route{}
+			order = append(order, rt.path)
+		}
+		byPath[rt.path][rt.method] = &rt
+	}
+	m := mux.NewRouter().SkipClean(true).UseEncodedPath()
+	for _, path := range order {
+		m.Handle(prefix+path, a.atPath(path, byPath[path]))
+	}
+	m.NotFoundHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a.refuse(w, r, errNoPath, nil)
+	})
+	return m
+}
+
+// atPath serves one path by method.
+func (a *API) atPath(path string, methods map[string]*route) http.Handler {
+	var allow []string
+	for method := range methods {
+		allow = append(allow, method)
+	}
+	sort.Strings(allow)
+	allowed := http.Header{"Allow": {strings.Join(allow, ", ")}}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rt := methods[r.Method]
+		if rt == nil {
+			a.refuse(w, r, errMethod, allowed)
+			return
+		}
+		a.serve(w, r, rt, mux.Vars(r))
+	})
+}
+
+// ServeHTTP answers one request.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	path, ok := canonicalPath(r.URL)
+	if !ok {
+		a.refuse(w, r, errNoPath, nil)
+		return
+	}
+	u := *r.URL
+	u.RawPath = path
+	u.Path, _ = url.PathUnescape(path) // made of escapes just now
+	routed := *r
+	routed.URL = &u
+	a.router.ServeHTTP(w, &routed)
+}
+
+// canonicalPath gives the path in the one spelling that the router matches: each
+// segment decoded once and encoded again, without one slash at the end. Nothing is
+// cleaned. ok is false when the path is no text that an id or a route could be.
+func canonicalPath(u *url.URL) (path string, ok bool) {
+	if strings.IndexByte(u.Path, 0) >= 0 || !utf8.ValidString(u.Path) {
+		return "", false
+	}
+	path = strings.TrimSuffix(u.EscapedPath(), "/")
+	if strings.IndexByte(path, '%') < 0 {
+		return path, true
+	}
+	segments := strings.Split(path, "/")
+	for i, s := range segments {
+		decoded, err := url.PathUnescape(s)
+		if err != nil {
+			return "", false
+		}
+		segments[i] = url.PathEscape(decoded)
+	}
+	return strings.Join(segments, "/"), true
+}
