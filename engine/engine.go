@@ -1,6 +1,11 @@
 // Package engine says what a step means: it builds requests, reads answers,
 // walks pages, selects, merges and filters. It is pure: it opens no connection,
 // reads no clock and no store; JavaScript reaches it through Evaluator.
+//
+// A tool version is compiled once (CompileTool) and its Steps are then used by
+// any number of goroutines. Data stays JSON text from end to end: it is sliced
+// and spliced, and never decoded into Go values on the way of a page, so numbers
+// keep every digit.
 package engine
 
 import (
@@ -101,9 +106,13 @@ func (e *StepError) Error() string { return e.Message }
 // Request is a rendered HTTP request, ready to be sent.
 type Request struct {
 	Method string
-	URL    string
+	URL    string // absolute, http or https, without a fragment
 	Header http.Header
-	Body   []byte
+	Body   []byte // nil when there is none
+	// CredentialHeaders are the canonical names of the headers that carry a
+	// credential, by their name or by what their template reads. Whoever follows
+	// a redirect to another origin drops them.
+	CredentialHeaders []string
 }
 
 // Answer is a received, decompressed HTTP answer.
@@ -112,20 +121,34 @@ type Answer struct {
 	Header http.Header
 	Body   []byte
 	URL    string // after redirects
+	// Mask hides known secrets in a text that an error will show; nil leaves it
+	// as it is. It is applied before the text is cut, so that no half of a secret
+	// stays behind.
+	Mask func(string) string
 }
 
-// PageState is what a pull knows before it asks for a page. The zero value with
-// Page 1 stands before the first page.
+// PageState is what a pull knows before it asks for a page. The zero value stands
+// before the first page.
 type PageState struct {
-	Page         int             // the page to ask for, from 1
+	Page         int             // the page to ask for, from 1 (0 counts as 1)
 	Offset       int64           // records asked for so far, grows by the page size
+	PageSize     int64           // records asked for in a page; Build sets it before the first page
 	Cursor       json.RawMessage // nil before the first page
 	NextURL      string          // nextUrl type: the address to ask for, absolute; empty for the first page
 	NextCross    bool            // nextUrl type: the address is of another origin than the step's url, so credential headers are dropped
+	Origin       string          // nextUrl type: scheme and host of the step's url; Build sets it before the first page
 	TotalFetched int64           // items of the pages before
-	ItemsHash    string          // of the page before's items; empty when it had none
+	ItemsHash    string          // of what the page before held: its items, the whole answer when it had none
 	EqualPages   int             // how many pages in a row were equal to the one before
 }
+
+// The ways in which a pull ends.
+const (
+	EndedByStopCondition = "stopCondition"
+	EndedByShortPage     = "shortPage"
+	EndedByEmptyPage     = "emptyPage"
+	EndedByNoNext        = "noNext"
+)
 
 // PageOutcome is what a received page means. It is stored with the page before
 // the cursor moves.
@@ -135,5 +158,5 @@ type PageOutcome struct {
 	Next    PageState       // the state for the next page; meaningless when Done
 	Cursor  string          // a text that is equal for equal cursors or next addresses; empty when there is none: the caller keeps the set of those seen
 	Done    bool
-	EndedBy string // stopCondition, shortPage, emptyPage, noNext; empty unless Done of a paginated step
+	EndedBy string // one of the EndedBy constants; empty unless Done of a paginated step
 }

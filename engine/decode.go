@@ -1,0 +1,92 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"mime"
+	"strings"
+	"unicode/utf8"
+)
+
+// ErrBinary says that an answer is neither JSON nor text nor of another type that
+// Decode knows: whoever stores files keeps it as one.
+var ErrBinary = errors.New("the answer is binary")
+
+// decoder turns the body of an answer into JSON. Adding a format is adding one
+// to the list below.
+type decoder struct {
+	name string
+	// claims says whether a Content-Type (media, in lower case, without
+	// parameters) is of this format.
+	claims func(media string) bool
+	// sniff says whether a body whose type says nothing (text/plain, or none) looks
+	// like this format; nil when it never does. A body that then does not decode is
+	// passed on to the next decoder.
+	sniff  func(body []byte) bool
+	decode func(body []byte) (json.RawMessage, error)
+}
+
+// decoders are asked in this order.
+var decoders = []decoder{
+	{
+		name:   "JSON",
+		claims: func(m string) bool { return m == typeJSON || m == "text/json" || strings.HasSuffix(m, "+json") },
+		sniff:  func(b []byte) bool { k := kindOf(b); return k == '{' || k == '[' },
+		decode: decodeJSON,
+	},
+	{
+		name: "text",
+		claims: func(m string) bool {
+			return strings.HasPrefix(m, "text/") || m == "application/javascript" || m == typeForm
+		},
+		sniff:  utf8.Valid,
+		decode: decodeText,
+	},
+}
+
+// Decode turns the body of an answer into JSON: by its Content-Type, and when that
+// is text/plain or missing, by its content. An empty body is null. JSON keeps its
+// text. The error is ErrBinary, or says which format the body fails to be.
+func Decode(a *Answer) (json.RawMessage, error) {
+	body := bytes.TrimPrefix(a.Body, []byte("\xef\xbb\xbf"))
+	if skipSpace(body, 0) == len(body) {
+		return jsonNull, nil
+	}
+	media := mediaType(a.Header.Get("Content-Type"))
+	unsaid := media == "" || media == "text/plain"
+	for _, d := range decoders {
+		switch {
+		case unsaid && d.sniff != nil && d.sniff(body):
+			data, err := d.decode(body)
+			if err == nil || errors.Is(err, errTooDeep) {
+				return data, err
+			}
+		case !unsaid && d.claims(media):
+			data, err := d.decode(body)
+			if err != nil {
+				return nil, plainError("the answer says that it is " + d.name + ", and is " + err.Error())
+			}
+			return data, nil
+		}
+	}
+	return nil, ErrBinary
+}
+
+func mediaType(header string) string {
+	media, _, err := mime.ParseMediaType(header)
+	if err != nil {
+		media, _, _ = strings.Cut(header, ";")
+		media = strings.ToLower(strings.TrimSpace(media))
+	}
+	return media
+}
+
+func decodeJSON(body []byte) (json.RawMessage, error) {
+	if err := checkJSON(body); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSpace(body), nil
+}
+
+func decodeText(body []byte) (json.RawMessage, error) { return quote(string(body)), nil }
