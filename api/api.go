@@ -54,6 +54,7 @@ type API struct {
 	Config
 	router     http.Handler
 	inFlight   atomic.Int64
+	silence    time.Duration // bodySilence, but in tests
 	waiting    atomic.Int64
 	bodyMemory atomic.Int64
 }
@@ -69,7 +70,7 @@ func New(c Config) *API {
 	orDefault(&c.MaxInFlight, DefaultMaxInFlight)
 	orDefault(&c.MaxWaiting, DefaultMaxWaiting)
 	orDefault(&c.BodyMemory, DefaultBodyMemory)
-	a := &API{Config: c}
+	a := &API{Config: c, silence: bodySilence}
 	a.router = a.newRouter()
 	return a
 }

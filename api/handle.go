@@ -71,9 +71,9 @@ func nothing(*request) (none, error) { return none{}, nil }
 func (a *API) serve(w http.ResponseWriter, r *http.Request, rt *route, vars map[string]string) {
 	started := time.Now()
 	req := &request{vars: vars, trace: traceOf(r), base: a.base(r)}
-	out := &answerWriter{w: w, control: http.NewResponseController(w), trace: &req.trace}
+	out := a.newAnswer(w, &req.trace)
 	if r.ContentLength != 0 {
-		out.readBy(bodySilence) // holds for what net/http reads of the body after a refusal, too
+		out.readSoon() // holds for what net/http reads of the body after a refusal, too
 	}
 	defer out.finish()
 	defer func() { a.note(r, rt, req, out, started) }()
@@ -198,13 +198,13 @@ func traceOf(r *http.Request) string {
 // refuse answers a request that reaches no route.
 func (a *API) refuse(w http.ResponseWriter, r *http.Request, err error, header http.Header) {
 	trace := traceOf(r)
-	out := &answerWriter{w: w, control: http.NewResponseController(w), trace: &trace}
+	out := a.newAnswer(w, &trace)
 	res := errorAnswer(err)
 	for name, values := range header {
 		res.header[name] = values
 	}
 	if r.ContentLength != 0 {
-		out.readBy(bodySilence) // net/http reads on after the answer
+		out.readSoon() // net/http reads on after the answer
 	}
 	out.send(r.Context(), &route{}, res)
 }
@@ -251,10 +251,15 @@ const sendPart = 64 << 10
 type answerWriter struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
+	silence time.Duration
 	trace   *string
 	status  int // 0 until headers are out
 	cause   error
 	after   []func()
+}
+
+func (a *API) newAnswer(w http.ResponseWriter, trace *string) *answerWriter {
+	return &answerWriter{w: w, control: http.NewResponseController(w), silence: a.silence, trace: trace}
 }
 
 // onFinish has f called when the request is over, however it ends.
@@ -266,10 +271,14 @@ func (o *answerWriter) finish() {
 	}
 }
 
-// readBy lets reads of the request wait at most d from now.
-func (o *answerWriter) readBy(d time.Duration) {
-	_ = o.control.SetReadDeadline(time.Now().Add(d)) // not supported by recorders in tests
+// readSoon lets the next read of the request's body wait for as long as a sender may
+// be silent.
+func (o *answerWriter) readSoon() {
+	_ = o.control.SetReadDeadline(time.Now().Add(o.silence)) // fails only with a writer that has no connection
 }
+
+// writeSoon does the same for the next write, and a reader that takes nothing.
+func (o *answerWriter) writeSoon() { _ = o.control.SetWriteDeadline(time.Now().Add(o.silence)) }
 
 // readFree takes the deadline away: while a request is handled, net/http watches the
 // connection, and a deadline would look like a caller who hung up.
@@ -324,7 +333,7 @@ func (o *answerWriter) send(ctx context.Context, rt *route, res *response) {
 
 func (o *answerWriter) begin(status int) {
 	o.status = status
-	_ = o.control.SetWriteDeadline(time.Now().Add(bodySilence))
+	o.writeSoon()
 	o.w.WriteHeader(status)
 }
 
@@ -332,7 +341,7 @@ func (o *answerWriter) begin(status int) {
 func (o *answerWriter) Write(p []byte) (n int, err error) {
 	for n < len(p) && err == nil {
 		if n > 0 {
-			_ = o.control.SetWriteDeadline(time.Now().Add(bodySilence))
+			o.writeSoon()
 		}
 		var m int
 		m, err = o.w.Write(p[n:min(n+sendPart, len(p))])
@@ -379,7 +388,7 @@ func (s *streamWriter) flush() error {
 	if s.out.status == 0 {
 		s.out.begin(s.status)
 	} else {
-		_ = s.out.control.SetWriteDeadline(time.Now().Add(bodySilence))
+		s.out.writeSoon()
 	}
 	_, err := s.out.Write(s.held.Bytes())
 	s.held.Reset()

@@ -84,7 +84,7 @@ func (a *API) readBody(r *http.Request, out *answerWriter) ([]byte, error) {
 		case err != nil:
 			return nil, errBroken
 		case n > 0:
-			out.readBy(bodySilence)
+			out.readSoon()
 		}
 	}
 }

@@ -47,9 +47,11 @@ func WithRetries(n int, pause time.Duration) Option {
 // New makes a client for a base address, which includes the version: for example
 // http://localhost:8080/v1.
 func New(baseURL, key string, options ...Option) *Client {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost = transport.MaxIdleConns // all calls go to one host
 	c := &Client{
 		base: strings.TrimSuffix(baseURL, "/"), key: key, retries: 3, pause: 200 * time.Millisecond,
-		http: &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+		http: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 	}
 	for _, o := range options {
 		o(c)
