@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"go.temporal.io/server/common/log"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 )
 
 // startTimeout bounds the wait for Postgres, for the schema and for the
@@ -76,7 +78,8 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 
-	logger := log.NewZapLogger(log.BuildZapLogger(log.Config{Level: "warn"}))
+	level := zap.NewAtomicLevelAt(zap.WarnLevel)
+	logger := newLogger(level)
 
 	starting, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -95,7 +98,17 @@ func run(ctx context.Context, args []string) error {
 	}
 	fmt.Println("ready")
 	<-ctx.Done()
+	level.SetLevel(zap.FatalLevel) // what the services say of each other's end is of no use
 	return stopWithin(stopTimeout, server.Stop)
+}
+
+// newLogger logs to stderr, a JSON object a line, without stack traces: the
+// server logs passing errors of its own calls with thirty frames each.
+func newLogger(level zap.AtomicLevel) log.Logger {
+	encoding := zap.NewProductionEncoderConfig()
+	encoding.EncodeTime = zapcore.RFC3339NanoTimeEncoder
+	core := zapcore.NewCore(zapcore.NewJSONEncoder(encoding), zapcore.Lock(os.Stderr), level)
+	return log.NewZapLogger(zap.New(core))
 }
 
 // stopWithin runs stop and gives up waiting for it after limit: the end of the

@@ -63,16 +63,11 @@ func waitUntilUsable(ctx context.Context, address string) error {
 	return nil
 }
 
-// ensureNamespace gives the id of the namespace, which it registers when it is
-// missing.
+// ensureNamespace registers the namespace, unless it exists, and gives its id.
+// It does not ask first: the server would remember for a second that there is
+// none.
 func ensureNamespace(ctx context.Context, frontend workflowservice.WorkflowServiceClient) (string, error) {
-	describe := &workflowservice.DescribeNamespaceRequest{Namespace: namespaceName}
-	found, err := frontend.DescribeNamespace(ctx, describe)
-	var missing *serviceerror.NamespaceNotFound
-	if err == nil || !errors.As(err, &missing) {
-		return found.GetNamespaceInfo().GetId(), err
-	}
-	_, err = frontend.RegisterNamespace(ctx, &workflowservice.RegisterNamespaceRequest{
+	_, err := frontend.RegisterNamespace(ctx, &workflowservice.RegisterNamespaceRequest{
 		Namespace:                        namespaceName,
 		Description:                      "Runs and deliveries of stepwell",
 		WorkflowExecutionRetentionPeriod: durationpb.New(namespaceRetention),
@@ -81,7 +76,7 @@ func ensureNamespace(ctx context.Context, frontend workflowservice.WorkflowServi
 	if err != nil && !errors.As(err, &exists) {
 		return "", err
 	}
-	found, err = frontend.DescribeNamespace(ctx, describe)
+	found, err := frontend.DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: namespaceName})
 	return found.GetNamespaceInfo().GetId(), err
 }
 

@@ -12,6 +12,7 @@ import (
 	"go.temporal.io/server/common/log"
 	"go.temporal.io/server/tools/common/schema"
 	"go.temporal.io/server/tools/sql"
+	"golang.org/x/sync/errgroup"
 )
 
 // Temporal's databases, beside the application's. They cannot be one: both
@@ -40,18 +41,22 @@ func prepareDatabases(ctx context.Context, pg postgres, logger log.Logger) error
 	if _, err := conn.Exec(ctx, `SELECT pg_advisory_lock($1)`, int64(schemaLock)); err != nil {
 		return fmt.Errorf("lock the schema: %w", err)
 	}
+	var updates errgroup.Group // both at once: they are most of a first start
 	for name, schemaName := range map[string]string{
 		databaseName:           "postgresql/v12/temporal",
 		visibilityDatabaseName: "postgresql/v12/visibility",
 	} {
 		if err := createDatabase(ctx, conn, name); err != nil {
-			return err
+			return errors.Join(err, updates.Wait())
 		}
-		if err := updateSchema(pg.store(name), schemaName, logger); err != nil {
-			return fmt.Errorf("schema of database %s: %w", name, err)
-		}
+		updates.Go(func() error {
+			if err := updateSchema(pg.store(name), schemaName, logger); err != nil {
+				return fmt.Errorf("schema of database %s: %w", name, err)
+			}
+			return nil
+		})
 	}
-	return nil
+	return updates.Wait()
 }
 
 // connect waits until Postgres answers, for it may be starting or recovering.
