@@ -5,7 +5,6 @@ import (
 	"compress/flate"
 	"compress/gzip"
 	"compress/zlib"
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -190,7 +189,6 @@ func (x *exchange) classify(err error) (Reason, string) {
 		dns         *net.DNSError
 		certificate *tls.CertificateVerificationError
 		notTLS      tls.RecordHeaderError
-		alert       tls.AlertError
 	)
 	switch {
 	case x.caller.Err() != nil:
@@ -209,20 +207,23 @@ func (x *exchange) classify(err error) (Reason, string) {
 		return TLS, "the server's certificate is not trusted"
 	case errors.As(err, &notTLS):
 		return TLS, "the server does not speak TLS"
-	case errors.As(err, &alert):
+	case !x.sent.Load() && handshakeFailed(err):
 		return TLS, "the TLS handshake failed"
 	case !x.sent.Load():
 		return Network, "no connection"
-	case x.answered.Load() && !x.http2 && !broken(err):
+	case x.answered.Load() && !x.http2 && !x.connectionEnded():
 		return BadAnswer, "the answer is not valid HTTP, or its head is over " + size(maxHeaderBytes)
 	}
 	return Network, "the connection broke before the answer was complete"
 }
 
-// broken reports whether an error is a connection's end and no complaint about
-// what the server wrote.
-func broken(err error) bool {
-	var netErr net.Error
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.Canceled) ||
-		errors.Is(err, net.ErrClosed) || errors.As(err, &netErr)
+// handshakeFailed reports whether an error before anything was sent is a
+// disagreement about TLS and not a connection that failed.
+func handshakeFailed(err error) bool {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Op == "remote error" // how crypto/tls reports an alert
+	}
+	var failed net.Error
+	return !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.As(err, &failed)
 }

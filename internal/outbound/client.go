@@ -76,31 +76,36 @@ func New(c Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("outbound: %w", err)
 	}
-	kept := &http.Transport{
+	// net/http sends a request again by itself when a reused connection breaks,
+	// and HTTP/2 does when the server says that it did not look at it. A new
+	// HTTP/1.1 connection for each request rules out both, and also the plain
+	// failure of a request on a connection that its server just closed.
+	fresh := newTransport(e, c.Roots)
+	fresh.DisableKeepAlives = true
+	fresh.Protocols.SetHTTP2(false)
+	return &Client{kept: newTransport(e, c.Roots), fresh: fresh, memory: newMemory(c.Buffer, c.MaxAnswer), maxAnswer: c.MaxAnswer}, nil
+}
+
+// newTransport makes a transport that keeps connections and knows HTTP/2.
+func newTransport(e *egress, roots *x509.CertPool) *http.Transport {
+	t := &http.Transport{
 		Proxy:                  nil, // proxies of the environment would hide the address from the check
 		DialContext:            e.dial,
-		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: c.Roots, ClientSessionCache: tls.NewLRUClientSessionCache(256)},
+		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, ClientSessionCache: tls.NewLRUClientSessionCache(256)},
 		TLSHandshakeTimeout:    handshakeTimeout,
 		DisableCompression:     true, // undone here, bounded
 		MaxIdleConns:           maxIdle,
 		MaxIdleConnsPerHost:    maxIdlePerHost,
 		IdleConnTimeout:        idleTimeout,
 		MaxResponseHeaderBytes: maxHeaderBytes,
-		ForceAttemptHTTP2:      true,
+		Protocols:              new(http.Protocols),
 		// Without pings a dead HTTP/2 connection fails every request on it by
 		// timeout until the operating system notices.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 10 * time.Second, PingTimeout: 10 * time.Second, MaxReceiveBufferPerStream: 1 << 20},
 	}
-	// net/http sends a request again by itself when a reused connection breaks,
-	// and HTTP/2 does when the server says that it did not look at it. A new
-	// HTTP/1.1 connection for each request rules out both, and also the plain
-	// failure of a request on a connection that its server just closed.
-	fresh := kept.Clone()
-	fresh.DisableKeepAlives = true
-	fresh.ForceAttemptHTTP2 = false
-	fresh.Protocols = new(http.Protocols)
-	fresh.Protocols.SetHTTP1(true)
-	return &Client{kept: kept, fresh: fresh, memory: newMemory(c.Buffer, c.MaxAnswer), maxAnswer: c.MaxAnswer}, nil
+	t.Protocols.SetHTTP1(true)
+	t.Protocols.SetHTTP2(true)
+	return t
 }
 
 // Close closes idle connections. Requests in flight go on.
@@ -109,7 +114,8 @@ func (c *Client) Close() {
 	c.fresh.CloseIdleConnections()
 }
 
-// Request is one HTTP request. Do does not change it.
+// Request is one HTTP request. Do does not change it; Header and Body must not
+// change either, not even soon after Do returned (net/http may still hold them).
 type Request struct {
 	Method string // as it is sent; empty means GET
 	URL    string // absolute, http or https; userinfo becomes Basic authorization unless Header has one
@@ -185,9 +191,10 @@ type exchange struct {
 	timeout time.Duration
 	lease   *lease
 
-	sent     atomic.Bool // a connection was at hand: bytes may have left
-	answered atomic.Bool // the first byte of an answer came, on the current hop
-	http2    bool        // the current hop's answer comes by HTTP/2, whose errors are about the connection
+	sent     atomic.Bool                 // a connection was at hand: bytes may have left
+	answered atomic.Bool                 // the first byte of an answer came, on the current hop
+	conn     atomic.Pointer[watchedConn] // of the current hop
+	http2    bool                        // the current hop's answer comes by HTTP/2, whose errors are about the connection
 }
 
 func (x *exchange) run(h *hop) (*Response, *Error) {
@@ -201,6 +208,9 @@ func (x *exchange) run(h *hop) (*Response, *Error) {
 			return nil, x.fail(h, err)
 		}
 		next, failure := h.follow(answer)
+		if answer.StatusCode == http.StatusSwitchingProtocols {
+			failure = h.fail(BadAnswer, "the server changed the protocol, which nobody asked for", nil)
+		}
 		if failure == nil && next != nil && redirects == MaxRedirects {
 			failure = h.fail(TooManyRedirects, fmt.Sprintf("more than %d redirects", MaxRedirects), nil)
 		}
@@ -229,7 +239,10 @@ func (x *exchange) send(h *hop) (*http.Response, error) {
 	x.answered.Store(false)
 	x.http2 = false
 	ctx := httptrace.WithClientTrace(x.ctx, &httptrace.ClientTrace{
-		GotConn:              func(httptrace.GotConnInfo) { x.sent.Store(true) },
+		GotConn: func(info httptrace.GotConnInfo) {
+			x.sent.Store(true)
+			x.conn.Store(watched(info.Conn))
+		},
 		GotFirstResponseByte: func() { x.answered.Store(true) },
 	})
 	req := (&http.Request{Method: h.method, URL: h.url, Host: h.url.Host, Header: h.header.Clone()}).WithContext(ctx)
@@ -248,6 +261,12 @@ func (x *exchange) send(h *hop) (*http.Response, error) {
 	}
 	x.http2 = answer.ProtoMajor == 2
 	return answer, nil
+}
+
+// connectionEnded reports whether the current hop's connection is over.
+func (x *exchange) connectionEnded() bool {
+	conn := x.conn.Load()
+	return conn == nil || conn.ended.Load()
 }
 
 // allowRepeat lets net/http send a request again, whatever its method, when a

@@ -2,11 +2,13 @@ package outbound
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"net/netip"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -132,7 +134,35 @@ func (e *egress) dial(ctx context.Context, network, hostport string) (net.Conn, 
 			return e.check(ctx, ap, listed)
 		},
 	}
-	return d.DialContext(ctx, network, hostport)
+	conn, err := d.DialContext(ctx, network, hostport)
+	if err != nil {
+		return nil, err
+	}
+	return &watchedConn{Conn: conn}, nil
+}
+
+// watchedConn remembers that its connection ended. net/http reports half a head
+// as a malformed one; with this a cut answer is told from a wrong one.
+type watchedConn struct {
+	net.Conn
+	ended atomic.Bool
+}
+
+func (c *watchedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if err != nil {
+		c.ended.Store(true)
+	}
+	return n, err
+}
+
+// watched gives the connection that dial made, below TLS if there is any.
+func watched(conn net.Conn) *watchedConn {
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
+	}
+	w, _ := conn.(*watchedConn)
+	return w
 }
 
 // check decides about one resolved address; listed says that the allow list
