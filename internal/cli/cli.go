@@ -122,7 +122,7 @@ func table() []command {
 		{"run", "TOOL [--input k=v | --input k:=JSON]… [--async]", "run a tool and print its result", runCommand},
 		{"tools list", "[--archived]", "list tools", toolsList},
 		{"tools get", "TOOL", "print a tool", toolsGet},
-		{"tools create", "FILE", "save a new tool from a JSON file (- reads the standard input)", toolsCreate},
+		{"tools create", "FILE", "save a new tool from a JSON file (- is standard input)", toolsCreate},
 		{"tools update", "TOOL FILE", "change the fields that a JSON file names", toolsUpdate},
 		{"tools archive", "TOOL", "hide a tool and refuse new runs of it", toolsArchive(true)},
 		{"tools unarchive", "TOOL", "undo tools archive", toolsArchive(false)},

@@ -117,8 +117,14 @@ func (d *data) customer(i int) Customer {
 }
 
 // orderID and customerID name record i, from 0; numbers in ids start at 1.
-func orderID(i int) string    { return fmt.Sprintf("ord_%08d", i+1) }
-func customerID(i int) string { return fmt.Sprintf("cus_%05d", i+1) }
+func orderID(i int) string    { return padded("ord_", i+1, 8) }
+func customerID(i int) string { return padded("cus_", i+1, 5) }
+
+// padded writes a prefix and a number with zeros in front, at least width digits.
+func padded(prefix string, n, width int) string {
+	digits := strconv.Itoa(n)
+	return prefix + strings.Repeat("0", max(0, width-len(digits))) + digits
+}
 
 // numberOf reads the record number, from 0, out of an id with a prefix.
 func numberOf(id, prefix string) (int, bool) {
@@ -129,8 +135,21 @@ func numberOf(id, prefix string) (int, bool) {
 	return n - 1, err == nil && n > 0
 }
 
-// appendOrder appends the JSON of order i, about 180 bytes.
-func (d *data) appendOrder(dst []byte, i int) []byte { return appendJSON(dst, d.order(i)) }
+// appendOrder appends the JSON of order i, about 180 bytes. It writes what
+// encoding/json would, with less work: none of the words needs escaping.
+func (d *data) appendOrder(dst []byte, i int) []byte {
+	o := d.order(i)
+	for _, field := range [...]struct{ name, value string }{
+		{`{"id":"`, o.ID}, {`","customerId":"`, o.CustomerID}, {`","status":"`, o.Status}, {`","product":"`, o.Product},
+	} {
+		dst = append(append(dst, field.name...), field.value...)
+	}
+	dst = strconv.AppendInt(append(dst, `","quantity":`...), int64(o.Quantity), 10)
+	dst = append(append(dst, `,"currency":"`...), o.Currency...)
+	dst = strconv.AppendInt(append(dst, `","totalCents":`...), int64(o.TotalCents), 10)
+	dst = o.PlacedAt.AppendFormat(append(dst, `,"placedAt":"`...), time.RFC3339)
+	return append(dst, `"}`...)
+}
 
 // appendOrders appends the orders from..to-1, separated by commas.
 func (d *data) appendOrders(dst []byte, from, to int) []byte {

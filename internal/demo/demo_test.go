@@ -3,14 +3,29 @@ package demo
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 )
+
+// TestMain fails when a test leaves a goroutine behind.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	http.DefaultClient.CloseIdleConnections()
+	if err := goleak.Find(); code == 0 && err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
 
 // start runs an upstream for the time of a test.
 func start(t testing.TB, opts Options) *Server {
@@ -176,6 +191,20 @@ func TestDataIsEqualForEqualSeeds(t *testing.T) {
 	}
 	if bytes.Equal(a.text, c.text) {
 		t.Error("two upstreams with different seeds are equal")
+	}
+}
+
+func TestOrdersAreWrittenAsJSONWould(t *testing.T) {
+	t.Parallel()
+	d := newData(3, 100_001, 3_000)
+	for i := range 3_000 {
+		want, err := json.Marshal(d.order(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := d.appendOrder(nil, i); !bytes.Equal(got, want) {
+			t.Fatalf("order %d is %s, want %s", i, got, want)
+		}
 	}
 }
 
@@ -434,7 +463,8 @@ func TestRefusals(t *testing.T) {
 		"/orders?cursor=YWZ0ZXI6LTE": 400, "/orders/by-page?page=0": 400, "/orders/by-offset?offset=-1": 400,
 		"/orders?delay=1h": 400, "/orders?delay=soon": 400, "/orders?fail=-1": 400, "/orders?failStatus=200": 400,
 		"/orders?pages=99999999": 400, "/orders?stuck=x": 400,
-		"/orders/ord_00000000": 404, "/orders/ord_99999999": 404, "/orders/x": 404, "/customers/cus_00101": 404, "/nothing": 404,
+		"/orders?run=" + strings.Repeat("k", 301): 400,
+		"/orders/ord_00000000":                    404, "/orders/ord_99999999": 404, "/orders/x": 404, "/customers/cus_00101": 404, "/nothing": 404,
 		"/orders/by-page?page=201": 200, "/orders/ord_00020000": 200, "/customers/cus_00100": 200, "/customers?per_page=5": 200,
 	} {
 		r := send(t, "GET", s.URL()+path, "")
@@ -514,4 +544,13 @@ func BenchmarkPage(b *testing.B) {
 		}
 	})
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "requests/s")
+}
+
+// BenchmarkRender measures a page of 100 orders that is not kept as text.
+func BenchmarkRender(b *testing.B) {
+	d := newData(1, 100, 100)
+	dst := make([]byte, 0, 32<<10)
+	for b.Loop() {
+		dst = d.appendOrders(dst[:0], 1_000_000, 1_000_100)
+	}
 }

@@ -101,11 +101,14 @@ func (s *Server) handler(e endpoint) http.Handler {
 		if err == nil && !e.effects {
 			a, err = e.answer(r, q)
 		}
+		run := runKey(r, q)
+		if len(run) > maxRunKey {
+			err = badRequest("the run key is too long")
+		}
 		if err != nil {
 			sendError(w, err)
 			return
 		}
-		run := runKey(r, q)
 		hit, end := s.recorder.begin(PageKey{run, name, a.page})
 		status := 0
 		defer func() { end(status) }()
@@ -137,6 +140,9 @@ func (s *Server) handler(e endpoint) http.Handler {
 		status = a.send(w)
 	})
 }
+
+// maxRunKey bounds a run key, in bytes: keys are kept.
+const maxRunKey = 300
 
 // runKey is the key that a request is counted under.
 func runKey(r *http.Request, q url.Values) string {
