@@ -244,6 +244,11 @@ func TestPagesOfTheQueryAndCap(t *testing.T) {
 	}
 	p = page{}
 	send(t, "GET", s.URL()+"/orders/by-page?limit=10&cap=4", "").json(t, &p)
+	p2 := page{}
+	send(t, "GET", s.URL()+"/orders/by-page?limit=10&page=9&run=beyond", "").json(t, &p2)
+	if len(p2.Data) != 0 || s.Hits(PageKey{"beyond", "/orders/by-page", 9}) != 1 {
+		t.Errorf("a page behind the last one holds %d orders", len(p2.Data))
+	}
 	if len(p.Data) != 4 || p.Total != 20 {
 		t.Errorf("a capped page holds %d orders of %d, want 4 of 20", len(p.Data), p.Total)
 	}
@@ -325,8 +330,9 @@ func TestDelayAndOverlap(t *testing.T) {
 		t.Errorf("counted %d requests, %d at once; want 3, at least 2 at once", s.Hits(key), s.MaxConcurrent(key))
 	}
 	send(t, "GET", s.URL()+"/orders", "", "X-Run-Key", "single")
+	send(t, "GET", s.URL()+"/orders", "", "X-Run-Key", "single")
 	if got := s.MaxConcurrent(PageKey{"single", "/orders", 1}); got != 1 {
-		t.Errorf("a single request counts as %d at once", got)
+		t.Errorf("two requests one after the other count as %d at once", got)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 )
 
 // slice is the part of a list that one page holds: records from..to-1 of total.
+// Behind the last record from is to or more.
 type slice struct {
 	from, to, total int
 	limit           int
@@ -49,7 +50,6 @@ func (s *Server) cut(q url.Values, total int, from func(limit int) (int, error))
 	if err != nil {
 		return slice{}, err
 	}
-	begin = min(begin, total)
 	return slice{from: begin, to: min(begin+limit, total), total: total, limit: limit, page: begin/limit + 1}, nil
 }
 
