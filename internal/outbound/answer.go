@@ -59,7 +59,9 @@ func (x *exchange) read(h *hop, answer *http.Response) (*Response, error) {
 		case err == nil:
 		case errors.Is(err, errTooLarge):
 			return nil, tooLarge
-		case wire.err == nil && encoding != "" && x.ctx.Err() == nil && !errors.Is(err, io.ErrUnexpectedEOF):
+		case errors.Is(err, io.ErrUnexpectedEOF): // of the connection, or of the compressed stream in it
+			return nil, &answerError{Network, "the answer was cut off", err}
+		case wire.err == nil && encoding != "" && x.ctx.Err() == nil:
 			return nil, &answerError{BadAnswer, "the answer's Content-Encoding cannot be undone", err}
 		default:
 			return nil, err
@@ -132,6 +134,9 @@ func decode(encoding string, wire io.Reader) (io.Reader, error) {
 	}
 	switch encoding {
 	case "gzip", "x-gzip":
+		if len(head) == 2 && (head[0] != 0x1f || head[1] != 0x8b) {
+			return nil, gzip.ErrHeader // the reader would call a short one cut off
+		}
 		return gzip.NewReader(buffered)
 	case "deflate":
 		// The standard means zlib; some servers send the bare format.
@@ -167,8 +172,11 @@ func (w *wireReader) Read(p []byte) (int, error) {
 
 // size writes a number of bytes for a message.
 func size(n int64) string {
-	if n >= 1<<20 && n%(1<<20) == 0 {
+	switch {
+	case n >= 1<<20 && n%(1<<20) == 0:
 		return fmt.Sprintf("%d MiB", n>>20)
+	case n >= 1<<10 && n%(1<<10) == 0:
+		return fmt.Sprintf("%d KiB", n>>10)
 	}
 	return fmt.Sprintf("%d bytes", n)
 }

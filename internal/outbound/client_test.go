@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -13,7 +14,15 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 )
+
+// net/http tells the standard logger about servers that write out of turn.
+func TestMain(m *testing.M) {
+	log.SetOutput(io.Discard)
+	goleak.VerifyTestMain(m)
+}
 
 func newClient(t testing.TB, c Config) *Client {
 	t.Helper()

@@ -118,12 +118,12 @@ func (e *egress) allow(entry string) error {
 // dial opens a connection to host:port, if every rule allows the address that
 // the name resolves to now. It is the DialContext of the transports.
 func (e *egress) dial(ctx context.Context, network, hostport string) (net.Conn, error) {
-	host, _, err := net.SplitHostPort(hostport)
+	host, port, err := net.SplitHostPort(hostport)
 	if err != nil {
 		return nil, err
 	}
 	host = strings.TrimSuffix(strings.ToLower(host), ".")
-	listed := e.hosts[host] || e.hosts[strings.ToLower(hostport)]
+	listed := e.hosts[host] || e.hosts[net.JoinHostPort(host, port)]
 	d := net.Dialer{
 		Timeout: connectTimeout,
 		ControlContext: func(ctx context.Context, _, address string, _ syscall.RawConn) error {

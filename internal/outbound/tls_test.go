@@ -59,20 +59,23 @@ func TestHTTP2AnswerLimits(t *testing.T) {
 
 func TestTLSFailuresAreNotSent(t *testing.T) {
 	t.Parallel()
-	untrusted, _ := serveTLS(t, echo)
+	s, roots := serveTLS(t, echo)
 	plain := serve(t, echo)
 	old := httptest.NewUnstartedServer(http.HandlerFunc(echo))
 	old.TLS = &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}
 	old.Config.ErrorLog = log.New(io.Discard, "", 0)
 	old.StartTLS()
 	t.Cleanup(old.Close)
-	roots := x509.NewCertPool()
-	roots.AddCert(old.Certificate())
-	c := newClient(t, Config{Roots: roots})
-	for name, url := range map[string]string{
-		"untrusted": untrusted.URL, "plain": "https://" + plain.Listener.Addr().String(), "TLS 1.1": old.URL,
+	trusting, suspicious := newClient(t, Config{Roots: roots}), newClient(t, Config{})
+	for name, tc := range map[string]struct {
+		client *Client
+		url    string
+	}{
+		"untrusted": {suspicious, s.URL},
+		"plain":     {trusting, "https://" + plain.Listener.Addr().String()},
+		"TLS 1.1":   {trusting, old.URL},
 	} {
-		if e := doFails(t, c, Request{Method: "POST", URL: url}, TLS); e.Sent {
+		if e := doFails(t, tc.client, Request{Method: "POST", URL: tc.url}, TLS); e.Sent {
 			t.Errorf("%s: sent", name)
 		}
 	}
