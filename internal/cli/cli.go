@@ -84,11 +84,13 @@ func Run(ctx context.Context, args []string, cmds Commands, streams Streams) int
 	case errors.As(err, &usage):
 		fmt.Fprintln(streams.Err, "stepwell: "+usage.Error())
 		return exitUsage
-	case ctx.Err() != nil:
-		fmt.Fprintln(streams.Err, "stepwell: interrupted")
-		return exitInterrupted
+	case errors.Is(err, context.Canceled):
+		err = errors.New("interrupted")
 	}
 	fmt.Fprintln(streams.Err, "stepwell: "+err.Error())
+	if ctx.Err() != nil {
+		return exitInterrupted
+	}
 	return exitFailure
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -61,7 +62,9 @@ func (s *service) start(t *testing.T) string {
 			if said == nil {
 				said = s.tools[id]
 			}
-			if err := json.NewEncoder(w).Encode(said); err != nil {
+			encoder := json.NewEncoder(w)
+			encoder.SetEscapeHTML(false)
+			if err := encoder.Encode(said); err != nil {
 				t.Error(err)
 			}
 		})
@@ -259,23 +262,56 @@ func TestToolCommands(t *testing.T) {
 
 func TestRunCommand(t *testing.T) {
 	t.Parallel()
-	s := &service{tools: map[string]*v1.Tool{"t": {ID: "t"}}, states: []v1.Run{state("success", nil)}}
+	done := state("success", nil)
+	done.Data = json.RawMessage(`{"n":90071992547409931,"html":"<b>"}`)
+	s := &service{tools: map[string]*v1.Tool{"t": {ID: "t"}}, states: []v1.Run{done}}
 	code, out, errs := use(t, s, Commands{}, `{"a":"from the file","big":90071992547409931}`,
-		"run", "t", "--input", "a=1=2", "--inputs", "-", "--input", "n:=[1]", "--async", "--mode", "dev")
-	if code != 0 || !strings.Contains(out, `"status": "success"`) {
+		"run", "t", "--input", "a=1=2", "--inputs", "-", "--input", "n:=[1]", "--mode", "dev")
+	if want := "{\n  \"n\": 90071992547409931,\n  \"html\": \"<b>\"\n}\n"; code != 0 || out != want {
 		t.Fatalf("run: %d %s %s", code, out, errs)
 	}
 	if got, want := string(s.request.Inputs), `{"a":"1=2","big":90071992547409931,"n":[1]}`; got != want {
 		t.Errorf("inputs %s, want %s", got, want)
 	}
-	if o := s.request.Options; !o.Async || o.Mode != "dev" || o.RequestSource != "cli" {
-		t.Errorf("options %+v", o)
+	if o := s.request.Options; o.Async || o.Mode != "dev" || o.RequestSource != "cli" || len(s.request.RunID) != 36 {
+		t.Errorf("options %+v, run id %q", o, s.request.RunID)
 	}
+	if code, out, _ := use(t, s, Commands{}, "", "run", "t", "--full", "--run-id", "mine"); code != 0 || !strings.Contains(out, `"status": "success"`) || s.request.RunID != "mine" {
+		t.Errorf("run --full: %d %s, run id %q", code, out, s.request.RunID)
+	}
+
+	s.states = []v1.Run{state("running", nil)}
+	if code, out, _ := use(t, s, Commands{}, "", "run", "t", "--async"); code != 0 || out != "r1\n" || !s.request.Options.Async {
+		t.Errorf("run --async: %d %q", code, out)
+	}
+
 	failed := state("failed", nil)
 	failed.Error = "Step 1 (a): no"
 	s.states = []v1.Run{failed}
-	if code, out, errs := use(t, s, Commands{}, "", "run", "t"); code != 1 || out == "" || errs != "stepwell: run r1 failed: Step 1 (a): no\n" {
+	if code, out, errs := use(t, s, Commands{}, "", "run", "t"); code != 1 || out != "" || errs != "stepwell: run r1 failed: Step 1 (a): no\n" {
 		t.Errorf("a failed run: %d %q %q", code, out, errs)
+	}
+	if code, out, errs := use(t, s, Commands{}, "", "run", "t", "--full"); code != 1 || !strings.Contains(out, `"failed"`) || errs == "" {
+		t.Errorf("a failed run --full: %d %q %q", code, out, errs)
+	}
+}
+
+func TestAnInterruptedRunSaysHowToFindIt(t *testing.T) {
+	t.Parallel()
+	arrived := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // only then does the server notice a hang-up
+		close(arrived)
+		<-r.Context().Done()
+	}))
+	defer server.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-arrived; cancel() }()
+	env := map[string]string{"STEPWELL_API_KEY": "k", "STEPWELL_URL": server.URL}
+	var errs strings.Builder
+	code := Run(ctx, []string{"run", "t", "--run-id", "mine"}, Commands{}, Streams{Out: &strings.Builder{}, Err: &errs, Getenv: func(n string) string { return env[n] }})
+	if code != 130 || !strings.Contains(errs.String(), "stepwell runs watch mine") {
+		t.Errorf("code %d, %q", code, errs.String())
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	v1 "stepwell/api/v1"
 	"stepwell/client"
 )
@@ -52,6 +54,7 @@ func RunDemo(ctx context.Context, w io.Writer, tty bool, api *client.Client, ups
 	st := newStyle(tty, os.Getenv)
 	began := time.Now()
 	run, err := api.Run(ctx, tool.ID, v1.RunRequest{
+		RunID:   uuid.NewString(), // with an id of our own the call can be repeated
 		Inputs:  json.RawMessage(`{"delay":"` + demoDelay + `"}`),
 		Options: &v1.RunOptions{Async: true, RequestSource: "cli"},
 	})

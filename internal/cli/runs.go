@@ -9,6 +9,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/google/uuid"
+
 	v1 "stepwell/api/v1"
 	"stepwell/client"
 )
@@ -46,10 +48,12 @@ func runCommand(c *call) func(context.Context, []string) error {
 	var request v1.RunRequest
 	c.flags.Var(given, "input", "an input `k=v` (a text) or k:=JSON; may be repeated")
 	file := c.flags.String("inputs", "", "`file` with a JSON object of inputs (- reads the standard input)")
-	c.flags.BoolVar(&options.Async, "async", false, "do not wait: print the run as it was accepted")
+	c.flags.BoolVar(&options.Async, "async", false, "do not wait for the end: print the id of the run")
 	c.flags.StringVar(&options.Mode, "mode", "", "`mode` whose system credentials are used: prod or dev")
 	c.flags.Int64Var(&options.Timeout, "timeout", 0, "`milliseconds` for each outbound request (default 60000)")
-	c.flags.StringVar(&request.RunID, "run-id", "", "`id` of the run; a second run with it is refused")
+	c.flags.StringVar(&request.RunID, "run-id", uuid.NewString(), "`id` of the run; a second run with it is refused")
+	c.flags.Lookup("run-id").DefValue = "" // for the help: it is a new one each time
+	full := c.flags.Bool("full", false, "print the whole run as JSON, not its data alone")
 	return c.remote([]string{"TOOL"}, func(ctx context.Context, api *client.Client, args []string) error {
 		all := map[string]json.RawMessage{}
 		if *file != "" {
@@ -67,13 +71,28 @@ func runCommand(c *call) func(context.Context, []string) error {
 		request.Inputs, request.Options = text, &options
 		run, err := api.Run(ctx, args[0], request)
 		if err != nil {
+			if ctx.Err() != nil {
+				return fmt.Errorf("interrupted; the run goes on if it was accepted: stepwell runs watch %s", request.RunID)
+			}
 			return err
 		}
-		if err := c.print(run); err != nil {
-			return err
-		}
-		return succeeded(run)
+		return c.printRun(run, *full)
 	})
+}
+
+// printRun prints the data of a run that succeeded, the id of one that still
+// runs, or with full the run as it is. One that failed is an error.
+func (c *call) printRun(run *v1.Run, full bool) error {
+	err := succeeded(run)
+	switch {
+	case full:
+		err = errors.Join(c.print(run), err)
+	case run.Status == "running":
+		_, err = fmt.Fprintln(c.streams.Out, run.RunID)
+	case err == nil:
+		err = c.print(run.Data)
+	}
+	return err
 }
 
 // succeeded is an error for a run that ended otherwise than as a success.
