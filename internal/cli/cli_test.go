@@ -239,8 +239,16 @@ func TestToolCommands(t *testing.T) {
 	if code, _, errs := use(t, s, Commands{}, `{"id":"b","outputTransform":"1"}`, "tools", "create", "-"); code != 0 || s.tools["b"] == nil {
 		t.Errorf("tools create -: %d %s", code, errs)
 	}
-	if code, _, errs := use(t, s, Commands{}, `{"id":`, "tools", "create", "-"); code != 1 || !strings.Contains(errs, "-: unexpected end") {
-		t.Errorf("tools create of half a document: %d %s", code, errs)
+	for document, want := range map[string]string{
+		"{\"id\":\n\n":                     "stepwell: -:3: no JSON: unexpected end of JSON input\n",
+		"{\"id\":\n x":                     "stepwell: -:2: no JSON: ",
+		`{"steps":"none"}`:                 "stepwell: -: 'steps' cannot be a JSON string\n",
+		`{"steps":[{"config":{"url":1}}]}`: "stepwell: -: 'steps.config.url' cannot be a JSON number\n",
+		`[]`:                               "stepwell: -: it must be an object, not a JSON array\n",
+	} {
+		if code, _, errs := use(t, s, Commands{}, document, "tools", "create", "-"); code != 1 || !strings.HasPrefix(errs, want) {
+			t.Errorf("tools create of %q: %d %q, want %q", document, code, errs, want)
+		}
 	}
 	if code, _, errs := use(t, s, Commands{}, `{"steps":[]}`, "tools", "update", "a", "-"); code != 0 || len(s.tools["a"].Steps) != 0 {
 		t.Errorf("tools update: %d %s", code, errs)

@@ -99,10 +99,25 @@ func (c *call) document(name string, into any) error {
 	if len(text) > maxDocument {
 		return fmt.Errorf("%s is larger than %s", name, size(maxDocument))
 	}
-	if err := json.Unmarshal(text, into); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+	return documentError(name, text, json.Unmarshal(text, into))
+}
+
+// documentError says in words of the document what is wrong with it.
+func documentError(name string, text []byte, err error) error {
+	var syntax *json.SyntaxError
+	var wrong *json.UnmarshalTypeError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &syntax):
+		line := 1 + bytes.Count(text[:min(syntax.Offset, int64(len(text)))], []byte("\n"))
+		return fmt.Errorf("%s:%d: no JSON: %w", name, line, err)
+	case errors.As(err, &wrong) && wrong.Field == "":
+		return fmt.Errorf("%s: it must be an object, not a JSON %s", name, wrong.Value)
+	case errors.As(err, &wrong):
+		return fmt.Errorf("%s: '%s' cannot be a JSON %s", name, wrong.Field, wrong.Value)
 	}
-	return nil
+	return fmt.Errorf("%s: %w", name, err)
 }
 
 // clock is a time in a list, in the zone of who reads it.
