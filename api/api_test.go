@@ -80,7 +80,7 @@ func (d *document) check(t *testing.T, method, path string, res *http.Response, 
 	err = openapi3filter.ValidateResponse(context.Background(), &openapi3filter.ResponseValidationInput{
 		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: req, PathParams: vars, Route: route},
 		Status:                 res.StatusCode, Header: res.Header, Body: io.NopCloser(bytes.NewReader(body)),
-		Options: &openapi3filter.Options{IncludeResponseStatus: true, MultiError: true},
+		Options: &openapi3filter.Options{IncludeResponseStatus: true, MultiError: true, ExcludeResponseBody: strings.HasSuffix(bare, ".yaml")},
 	})
 	if err != nil {
 		t.Errorf("answer %d %s: %v", res.StatusCode, body, err)

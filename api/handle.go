@@ -84,7 +84,7 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, rt *route, vars map[
 	}()
 	res, err := a.limited(r, out, rt, req)
 	if err != nil {
-		if r.Context().Err() != nil {
+		if r.Context().Err() != nil && err != errSilent && err != errBroken {
 			out.cut() // the caller has hung up
 		}
 		res = errorAnswer(err)
@@ -331,9 +331,11 @@ func (o *answerWriter) send(ctx context.Context, rt *route, res *response) {
 	}
 }
 
+// begin writes the headers. Before they go out, net/http may read what is left of the
+// request's body, as long as a sender may be silent; the writing has its time after that.
 func (o *answerWriter) begin(status int) {
 	o.status = status
-	o.writeSoon()
+	_ = o.control.SetWriteDeadline(time.Now().Add(2 * o.silence))
 	o.w.WriteHeader(status)
 }
 

@@ -3,12 +3,11 @@ package api
 import (
 	"encoding/json"
 	"net/url"
-	"slices"
-	"strings"
 	"time"
 
 	"stepwell"
 	"stepwell/api/v1"
+	"stepwell/internal/secret"
 )
 
 func wireTime(t time.Time) v1.Time { return v1.Time{Time: t} }
@@ -75,7 +74,7 @@ func (a *API) wireRun(r *stepwell.Run, base string) v1.Run {
 		RequestSource: r.RequestSource, TraceID: r.TraceID, UserID: r.UserID, ExecutionMode: r.Mode,
 		ParentRunID: r.ParentRunID, RerunOf: r.RerunOf, ImportantNotice: a.Notice,
 		Options: &v1.RunOptions{
-			Async: r.Options.Async, Timeout: r.Options.TimeoutMS, WebhookURL: redactURL(r.Options.WebhookURL), Mode: r.Options.Mode,
+			Async: r.Options.Async, Timeout: r.Options.TimeoutMS, WebhookURL: secret.RedactURL(r.Options.WebhookURL), Mode: r.Options.Mode,
 			RequestSource: r.Options.RequestSource, TraceID: r.Options.TraceID, MaxPages: r.Options.MaxPages, EndUserID: r.Options.EndUserID,
 		},
 	}
@@ -95,7 +94,7 @@ func (a *API) wireWholeRun(r *stepwell.Run, base string) v1.Run {
 	out := a.wireRun(r, base)
 	if r.Tool != nil {
 		t := wireTool(r.Tool)
-		t.WebhookURL = redactURL(t.WebhookURL)
+		t.WebhookURL = secret.RedactURL(t.WebhookURL)
 		out.Tool = &t
 	}
 	if p := r.Progress; p != nil && !r.Status.Final() {
@@ -164,33 +163,4 @@ func wireTools(tools []string) *[]string {
 		return nil
 	}
 	return &tools
-}
-
-// secretParams are names of query values that a shown URL does not show.
-var secretParams = []string{"token", "key", "api_key", "secret", "signature", "access_token", "password"}
-
-// redactURL replaces the secret query values of a URL by `…`, and leaves the rest as
-// it is written.
-func redactURL(raw string) string {
-	head, query, ok := strings.Cut(raw, "?")
-	if !ok {
-		return raw
-	}
-	query, fragment, hasFragment := strings.Cut(query, "#")
-	pairs := strings.Split(query, "&")
-	for i, pair := range pairs {
-		name, _, hasValue := strings.Cut(pair, "=")
-		decoded, err := url.QueryUnescape(name)
-		if err != nil {
-			decoded = name
-		}
-		if hasValue && slices.Contains(secretParams, strings.ToLower(decoded)) {
-			pairs[i] = name + "=…"
-		}
-	}
-	out := head + "?" + strings.Join(pairs, "&")
-	if hasFragment {
-		out += "#" + fragment
-	}
-	return out
 }
