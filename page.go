@@ -68,7 +68,8 @@ type Finish struct {
 	Error    string  // of a failed or aborted run
 	Result   *Result // of a successful run
 	Warnings []string
-	// Last, when given, is the last page of the run, stored in the same transaction.
+	// Last, when given, is the last page of the run, stored in the same statement: either
+	// both happen, or none, because the run has ended or the page is stored already.
 	Last    *Page
 	LastKey PageKey
 }

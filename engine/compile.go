@@ -154,12 +154,17 @@ func (c Compiler) Tool(ctx context.Context, def *stepwell.Tool) (*Tool, error) {
 func (c Compiler) Step(ctx context.Context, tool *stepwell.Tool, index int) (*Step, error) {
 	def := &tool.Steps[index]
 	s := c.step(tool, def, stepLabel(index, def.ID))
-	p := &parser{ctx: ctx, ev: c.Evaluator}
-	if err := s.compile(p); err != nil {
-		var bad *fieldError
-		if errors.As(err, &bad) {
-			return nil, s.Errorf("%s", bad.Error())
-		}
+	asked := newAnswers(ctx, c.Evaluator)
+	_ = s.compile(&parser{asked: asked, collect: true})
+	err := asked.ask()
+	if err == nil {
+		err = s.compile(&parser{asked: asked})
+	}
+	var bad *fieldError
+	switch {
+	case errors.As(err, &bad):
+		return nil, s.Errorf("%s", bad.Error())
+	case err != nil:
 		return nil, fmt.Errorf("compiling %s: %w", s.label, err)
 	}
 	return s, nil
@@ -212,9 +217,8 @@ func badField(field, format string, args ...any) error {
 	return &fieldError{field, fmt.Sprintf(format, args...)}
 }
 
-// compile reads the step's definition into fields and expressions. It is also
-// how ValidateTool finds all expressions, so it must not give up before it has
-// seen what it can.
+// compile reads the step's definition into fields and expressions. It goes on
+// after an error, because a collecting parser has to see every source.
 func (s *Step) compile(p *parser) error {
 	cfg := &s.def.Config
 	s.selector = p.function("dataSelector", s.def.DataSelector, sourceParams)
@@ -294,11 +298,10 @@ func parsePageSize(text string) (int64, bool) {
 
 // parser turns texts of a step into fields, and remembers the first error.
 type parser struct {
-	ctx    context.Context
-	ev     Evaluator
-	answer func(source string) (problem string, err error) // asked instead of ev when set
-	all    []*code                                         // every function seen, for ValidateTool
-	err    error
+	asked   *answers
+	collect bool    // take every source for one that parses, and note what to ask
+	all     []*code // every field that is code as a whole, for ValidateTool
+	err     error
 }
 
 func (p *parser) fail(err error) {
@@ -358,19 +361,13 @@ func (p *parser) text(name, text string) field {
 	return f
 }
 
-// check asks whether the source of a template parses.
+// check tells what is wrong with the source of a template, "" when it parses.
 func (p *parser) check(source string) (string, error) {
-	if p.answer != nil {
-		return p.answer(source)
+	if p.collect {
+		p.asked.want(source, sourceParams)
+		return "", nil
 	}
-	errs, err := p.ev.Check(p.ctx, []Expression{{Source: source, Params: sourceParams}})
-	if err != nil {
-		return "", fmt.Errorf("checking an expression: %w", err)
-	}
-	if errs[0] != nil {
-		return errs[0].Message, nil
-	}
-	return "", nil
+	return p.asked.of(source, sourceParams)
 }
 
 // values reads headers or query values: text with templates, numbers, booleans,

@@ -7,6 +7,8 @@ import (
 	"mime"
 	"strings"
 	"unicode/utf8"
+
+	"golang.org/x/text/encoding/htmlindex"
 )
 
 // ErrBinary says that an answer is neither JSON nor text nor of another type that
@@ -49,11 +51,15 @@ var decoders = []decoder{
 // is text/plain or missing, by its content. An empty body is null. JSON keeps its
 // text. The error is ErrBinary, or says which format the body fails to be.
 func Decode(a *Answer) (json.RawMessage, error) {
-	body := bytes.TrimPrefix(a.Body, []byte("\xef\xbb\xbf"))
+	media, charset := mediaType(a.Header.Get("Content-Type"))
+	body, err := toUTF8(a.Body, charset)
+	if err != nil {
+		return nil, err
+	}
+	body = bytes.TrimPrefix(body, []byte("\xef\xbb\xbf"))
 	if skipSpace(body, 0) == len(body) {
 		return jsonNull, nil
 	}
-	media := mediaType(a.Header.Get("Content-Type"))
 	unsaid := media == "" || media == "text/plain"
 	for _, d := range decoders {
 		switch {
@@ -73,13 +79,31 @@ func Decode(a *Answer) (json.RawMessage, error) {
 	return nil, ErrBinary
 }
 
-func mediaType(header string) string {
-	media, _, err := mime.ParseMediaType(header)
+func mediaType(header string) (media, charset string) {
+	media, params, err := mime.ParseMediaType(header)
 	if err != nil {
 		media, _, _ = strings.Cut(header, ";")
 		media = strings.ToLower(strings.TrimSpace(media))
 	}
-	return media
+	return media, params["charset"]
+}
+
+// toUTF8 converts a body from the charset that its Content-Type names. A charset
+// that nobody knows is taken for UTF-8.
+func toUTF8(body []byte, charset string) ([]byte, error) {
+	charset = strings.ToLower(strings.TrimSpace(charset))
+	if charset == "" || charset == "utf-8" || charset == "utf8" || charset == "us-ascii" {
+		return body, nil
+	}
+	enc, err := htmlindex.Get(charset)
+	if err != nil {
+		return body, nil
+	}
+	converted, err := enc.NewDecoder().Bytes(body)
+	if err != nil {
+		return nil, plainError("the answer is not in the charset that its Content-Type names")
+	}
+	return converted, nil
 }
 
 func decodeJSON(body []byte) (json.RawMessage, error) {

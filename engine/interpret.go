@@ -26,11 +26,11 @@ const maxEqualPages = 10
 // of ev.
 //
 // Everything that the upstream or the step does wrong is a *StepError: a status
-// other than 2xx, a body that does not decode (errors.Is ErrBinary tells a file
-// from it), an unreadable page, a contradiction, a stuck upstream.
+// other than 2xx, a body that does not decode, an unreadable page, a contradiction,
+// a stuck upstream. A body that is to become a file is ErrBinary (errors.Is).
 func (s *Step) Interpret(ctx context.Context, ev Evaluator, scope Scope, st *PageState, seenCursor func(string) bool, a *Answer) (*PageOutcome, error) {
-	if a.Status < 200 || a.Status > 299 {
-		return nil, s.statusError(a)
+	if err := s.CheckStatus(a); err != nil {
+		return nil, err
 	}
 	data, err := Decode(a)
 	if errors.Is(err, ErrBinary) {
@@ -86,9 +86,13 @@ func (s *Step) TruncatedError(maxPages int) *StepError {
 	return s.Errorf("truncated after %d pages: the upstream has more. Rerun with a higher options.maxPages, or raise pagination.maxPages", maxPages)
 }
 
-// statusError names method, URL without its query, status and how the answer
-// begins.
-func (s *Step) statusError(a *Answer) *StepError {
+// CheckStatus gives a *StepError unless the status is 2xx. It names method, URL
+// without its query, status and the first stepwell.MaxErrorBodyChars characters of
+// the answer. Interpret calls it itself.
+func (s *Step) CheckStatus(a *Answer) error {
+	if a.Status >= 200 && a.Status <= 299 {
+		return nil
+	}
 	body := strings.ToValidUTF8(string(a.Body[:min(len(a.Body), 64<<10)]), "\uFFFD")
 	if a.Mask != nil {
 		body = a.Mask(body)

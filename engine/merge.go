@@ -3,9 +3,11 @@ package engine
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
+	"math"
 )
 
 // Merge joins the pages of a pull in order. Arrays are concatenated; objects are
@@ -14,33 +16,33 @@ import (
 // object. No page gives null, one page itself. Pages must be valid JSON.
 //
 // It fails with the error of pages, or with a *StepError when a page holds
-// something else where the pages before had a non-empty array: items would be lost.
+// something else where the pages before had items: these would be lost.
 func Merge(pages iter.Seq2[json.RawMessage, error]) (json.RawMessage, error) {
 	var b bytes.Buffer
-	if err := MergeTo(&b, pages); err != nil {
+	m := merger{w: &b, pages: pages, keep: math.MaxInt}
+	if err := m.run(); err != nil {
 		return nil, err
 	}
 	return b.Bytes(), nil
 }
 
-// MergeTo is Merge into a writer. Pages that are arrays are written as they come
-// and none is kept; of objects the merged value is in memory once.
+// keptArray bounds, in bytes, a nested array that MergeTo holds in memory.
+const keptArray = 1 << 20
+
+// MergeTo is Merge into a writer, for results that do not fit into memory. Pages
+// that are arrays are written as they come. Of objects, what is not a large array is
+// in memory once; for each array over 1 MiB the pages are walked once more, so
+// ranging over pages again must give the same ones.
 func MergeTo(w io.Writer, pages iter.Seq2[json.RawMessage, error]) error {
-	m := merger{w: w}
-	for page, err := range pages {
-		if err != nil {
-			return err
-		}
-		if err := m.add(page); err != nil {
-			return err
-		}
-	}
-	return m.finish()
+	m := merger{w: w, pages: pages, keep: keptArray}
+	return m.run()
 }
 
 // merger holds the state of one merge.
 type merger struct {
 	w      io.Writer
+	pages  iter.Seq2[json.RawMessage, error]
+	keep   int   // bytes of a nested array that are held in memory
 	page   int   // pages added
 	root   *node // nil before the first page, and while arrays are streamed
 	stream bool  // the merged value is an array, whose elements go to w at once
@@ -51,13 +53,26 @@ type merger struct {
 type node struct {
 	kind     byte
 	scalar   json.RawMessage  // of kinds other than { and [; memory of its page
-	elements []byte           // of an array, separated by commas
+	elements []byte           // of an array, separated by commas; nil when there are too many
+	size     int              // bytes of all elements
 	last     json.RawMessage  // the array that came last; memory of its page
 	page     int              // the page that last gave this place a value
 	keys     []string         // of an object, as quoted tokens, in the order of their first sight
 	children map[string]*node // by the same tokens
 	mark     int              // the page whose members are being collected
 	slot     int              // where among these
+}
+
+func (m *merger) run() error {
+	for page, err := range m.pages {
+		if err != nil {
+			return err
+		}
+		if err := m.add(page); err != nil {
+			return err
+		}
+	}
+	return m.finish()
 }
 
 func (m *merger) add(page json.RawMessage) error {
@@ -90,18 +105,12 @@ func (m *merger) writeElements(page json.RawMessage) error {
 	if len(in) == 0 {
 		return nil
 	}
-	sep := []byte{','}
+	sep := comma
 	if !m.wrote {
-		sep[0] = '['
+		sep = opening
 	}
 	m.wrote = true
-	if _, err := m.w.Write(sep); err != nil {
-		return fmt.Errorf("merging pages: %w", err)
-	}
-	if _, err := m.w.Write(in); err != nil {
-		return fmt.Errorf("merging pages: %w", err)
-	}
-	return nil
+	return m.put(sep, in)
 }
 
 // inside is what stands between the brackets of an array, without space around it.
@@ -111,19 +120,24 @@ func inside(array json.RawMessage) []byte {
 }
 
 func (m *merger) finish() error {
-	var out []byte
 	switch {
 	case m.stream && m.wrote:
-		out = []byte{']'}
+		return m.put(closing)
 	case m.stream:
-		out = emptyArr
+		return m.put(emptyArr)
 	case m.root == nil:
-		out = jsonNull
-	default:
-		return m.root.write(m.w)
+		return m.put(jsonNull)
 	}
-	if _, err := m.w.Write(out); err != nil {
-		return fmt.Errorf("merging pages: %w", err)
+	return m.write(m.root, nil)
+}
+
+var comma, opening, closing = []byte{','}, []byte{'['}, []byte{']'}
+
+func (m *merger) put(texts ...[]byte) error {
+	for _, text := range texts {
+		if _, err := m.w.Write(text); err != nil {
+			return fmt.Errorf("merging pages: %w", err)
+		}
 	}
 	return nil
 }
@@ -147,10 +161,11 @@ func (m *merger) merge(n *node, v json.RawMessage, place string) error {
 		same := before == m.page-1 && bytes.Equal(n.last, v)
 		n.last = v
 		if in := inside(v); len(in) > 0 && !same {
-			if len(n.elements) > 0 {
-				n.elements = append(n.elements, ',')
+			if n.size += len(in) + 1; n.size > m.keep {
+				n.elements = nil
+			} else {
+				n.elements = append(append(n.elements, comma...), in...)
 			}
-			n.elements = append(n.elements, in...)
 		}
 	case '{':
 		return m.mergeObject(n, v)
@@ -162,7 +177,7 @@ func (m *merger) merge(n *node, v json.RawMessage, place string) error {
 
 // holdsItems reports whether there is a non-empty array in the value.
 func (n *node) holdsItems() bool {
-	if len(n.elements) > 0 {
+	if n.size > 0 {
 		return true
 	}
 	for _, child := range n.children {
@@ -217,52 +232,61 @@ func (m *merger) clash(place string, kind byte) error {
 	return &StepError{Message: fmt.Sprintf("pagination: page %d has %s at %s where the pages before have items of another shape: merging them would lose these", m.page, what, cut(place, 60))}
 }
 
-// write gives the merged value.
-func (n *node) write(w io.Writer) error {
-	e := &errWriter{w: w}
-	n.writeTo(e)
-	if e.err != nil {
-		return fmt.Errorf("merging pages: %w", e.err)
-	}
-	return nil
-}
-
-func (n *node) writeTo(w *errWriter) {
+// write writes the merged value of the place that path leads to.
+func (m *merger) write(n *node, path []string) error {
 	switch n.kind {
 	case '[':
-		w.text("[")
-		w.bytes(n.elements)
-		w.text("]")
+		if n.size > m.keep {
+			return m.writeAgain(path, n.size)
+		}
+		return m.put(opening, bytes.TrimPrefix(n.elements, comma), closing)
 	case '{':
-		for i, key := range n.keys {
-			if i == 0 {
-				w.text("{")
-			} else {
-				w.text(",")
+		sep := "{"
+		for _, key := range n.keys {
+			if err := m.put([]byte(sep + key + ":")); err != nil {
+				return err
 			}
-			w.text(key)
-			w.text(":")
-			n.children[key].writeTo(w)
+			if err := m.write(n.children[key], append(path, key)); err != nil {
+				return err
+			}
+			sep = ","
 		}
-		if len(n.keys) == 0 {
-			w.text("{")
+		if sep == "{" {
+			return m.put(emptyObj)
 		}
-		w.text("}")
-	default:
-		w.bytes(n.scalar)
+		return m.put([]byte{'}'})
 	}
+	return m.put(n.scalar)
 }
 
-// errWriter remembers the first error.
-type errWriter struct {
-	w   io.Writer
-	err error
-}
-
-func (e *errWriter) bytes(b []byte) {
-	if e.err == nil {
-		_, e.err = e.w.Write(b)
+// writeAgain walks the pages once more for the elements of one array.
+func (m *merger) writeAgain(path []string, size int) error {
+	sep, written := opening, 0
+	var last json.RawMessage
+	for page, err := range m.pages {
+		if err != nil {
+			return err
+		}
+		v := page
+		for _, key := range path {
+			v, _ = member(v, unquote([]byte(key)))
+		}
+		if kindOf(v) != '[' {
+			last = nil
+			continue
+		}
+		same := last != nil && bytes.Equal(last, v)
+		last = v
+		if in := inside(v); len(in) > 0 && !same {
+			written += len(in) + 1
+			if err := m.put(sep, in); err != nil {
+				return err
+			}
+			sep = comma
+		}
 	}
+	if written != size {
+		return errors.New("merging pages: the pages changed between two walks over them")
+	}
+	return m.put(closing)
 }
-
-func (e *errWriter) text(s string) { e.bytes([]byte(s)) }

@@ -62,23 +62,27 @@ const (
 	readNeedsJS             // a property of a text, a number or a boolean, or a named one of an array
 )
 
-// readPlain follows the segments after the first from value. failed is the segment
-// that could not be read, when the result is readThrows.
-func readPlain(value json.RawMessage, segments []string) (v json.RawMessage, how plainRead, failed string) {
+// readPlain follows the segments after the first from value. thrown is what
+// JavaScript would throw, when the result is readThrows.
+func readPlain(value json.RawMessage, segments []string) (v json.RawMessage, how plainRead, thrown string) {
 	for i, seg := range segments {
 		next, how := property(value, seg)
 		switch {
 		case how == readValue:
 			value = next
 		case how == readUndefined && i+1 < len(segments):
-			return nil, readThrows, segments[i+1]
+			return nil, readThrows, cannotRead(segments[i+1], "undefined")
 		case how == readThrows:
-			return nil, readThrows, seg
+			return nil, readThrows, cannotRead(seg, "null")
 		default:
 			return nil, how, ""
 		}
 	}
 	return value, readValue, ""
+}
+
+func cannotRead(name, of string) string {
+	return "TypeError: Cannot read property '" + name + "' of " + of
 }
 
 // property reads value[name] as JavaScript does, as long as that needs no

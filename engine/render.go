@@ -83,13 +83,13 @@ func (s *Step) readCode(ctx context.Context, scope Scope, c *code) (json.RawMess
 		case c.bare:
 			return nil, 0, s.codeError(c, fmt.Sprintf("'%s' is not known: no input, step result, credential or variable has this name", c.path[0]))
 		case len(c.path) > 1:
-			return nil, 0, s.codeError(c, fmt.Sprintf("TypeError: Cannot read property '%s' of undefined", c.path[1]))
+			return nil, 0, s.codeError(c, cannotRead(c.path[1], "undefined"))
 		}
 		return nil, readUndefined, nil
 	}
-	v, how, failed := readPlain(v, c.path[1:])
+	v, how, thrown := readPlain(v, c.path[1:])
 	if how == readThrows {
-		return nil, 0, s.codeError(c, fmt.Sprintf("TypeError: Cannot read property '%s' of undefined or null", failed))
+		return nil, 0, s.codeError(c, thrown)
 	}
 	return v, how, nil
 }

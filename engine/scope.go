@@ -129,7 +129,7 @@ type SystemCredentials struct {
 // whose keys are bound bare; it may be empty. Values of runtime are JSON.
 func BindCredentials(systems []SystemCredentials, stepSystem string, runtime map[string]json.RawMessage) (stored MapScope, credentials json.RawMessage) {
 	stored = MapScope{}
-	all := MapScope{}
+	all, own := MapScope{}, MapScope{}
 	for _, sys := range systems {
 		bound := MapScope{}
 		for key, value := range sys.Values {
@@ -151,9 +151,12 @@ func BindCredentials(systems []SystemCredentials, stepSystem string, runtime map
 			stored[prefix+key] = value
 			all[prefix+key] = value
 			if sys.ID == stepSystem {
-				all[key] = value
+				own[key] = value
 			}
 		}
+	}
+	for key, value := range own {
+		all[key] = value
 	}
 	for name, value := range runtime {
 		all[name] = value

@@ -144,15 +144,15 @@ func paginationProblem(p *stepwell.Pagination) string {
 	return ""
 }
 
-// validateExpressions parses every expression of the tool. Reading the steps with
-// an answer of yes to every question tells which sources there are; these go to ev
-// at once; then the steps are read again with the true answers.
+// validateExpressions parses every expression of the tool. Reading the steps once
+// tells which sources there are; these go to ev together; then the steps are read
+// again with its answers.
 func validateExpressions(ctx context.Context, ev Evaluator, t *stepwell.Tool) error {
-	asked := &answers{ctx: ctx, ev: ev, known: map[string]string{}}
-	first := &parser{answer: func(source string) (string, error) { asked.want(source, sourceParams); return "", nil }}
-	eachStep(t, func(s *Step) { _ = s.compile(first) })
-	output := first.function("outputTransform", t.OutputTransform, sourceParams)
-	for _, c := range first.all {
+	asked := newAnswers(ctx, ev)
+	all := &parser{asked: asked, collect: true}
+	eachStep(t, func(s *Step) { _ = s.compile(all) })
+	output := all.function("outputTransform", t.OutputTransform, sourceParams)
+	for _, c := range all.all {
 		if c.path == nil {
 			asked.want(c.src, c.expr.Params)
 		}
@@ -171,7 +171,7 @@ func validateExpressions(ctx context.Context, ev Evaluator, t *stepwell.Tool) er
 	}
 	var wrong *fieldError
 	if errors.As(bad, &wrong) {
-		return invalid("%s", bad.Error())
+		return invalid("%s", wrong.Error())
 	}
 	return bad
 }
@@ -185,7 +185,7 @@ func eachStep(t *stepwell.Tool, do func(*Step)) {
 
 // check reads the step with what ev answered; its error names the step.
 func (s *Step) check(asked *answers) error {
-	p := &parser{answer: asked.one}
+	p := &parser{asked: asked}
 	err := s.compile(p)
 	for _, c := range p.all {
 		if err == nil {
@@ -209,57 +209,7 @@ func checkCode(c *code, asked *answers) error {
 		return err
 	}
 	if problem != "" {
-		return badField("'"+c.field+"'", "%s", problem)
+		return badField(c.field, "%s", problem)
 	}
 	return nil
-}
-
-// answers are what ev says about sources, asked for in bulk.
-type answers struct {
-	ctx     context.Context
-	ev      Evaluator
-	pending []Expression
-	known   map[string]string // by params and source: the problem, "" when it parses
-}
-
-func answerKey(source string, params []string) string {
-	return strings.Join(params, ",") + "\x00" + source
-}
-
-func (a *answers) want(source string, params []string) {
-	a.pending = append(a.pending, Expression{Source: source, Params: params})
-}
-
-func (a *answers) ask() error {
-	if len(a.pending) == 0 {
-		return nil
-	}
-	errs, err := a.ev.Check(a.ctx, a.pending)
-	if err != nil {
-		return fmt.Errorf("checking expressions: %w", err)
-	}
-	for i, e := range errs {
-		problem := ""
-		if e != nil {
-			problem = e.Message
-		}
-		a.known[answerKey(a.pending[i].Source, a.pending[i].Params)] = problem
-	}
-	a.pending = nil
-	return nil
-}
-
-// one answers a parser's question about a template's source.
-func (a *answers) one(source string) (string, error) { return a.of(source, sourceParams) }
-
-func (a *answers) of(source string, params []string) (string, error) {
-	key := answerKey(source, params)
-	if problem, ok := a.known[key]; ok {
-		return problem, nil
-	}
-	a.want(source, params)
-	if err := a.ask(); err != nil {
-		return "", err
-	}
-	return a.known[key], nil
 }

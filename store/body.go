@@ -1,7 +1,10 @@
 package store
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"io"
 
@@ -43,7 +46,7 @@ func (s *Store) encodeBody(ctx context.Context, key string, body []byte) (stored
 	if len(out.inline) <= maxRowBody {
 		return out, nil
 	}
-	if err := s.blobs.Put(ctx, key, out.inline); err != nil {
+	if err := s.blobs.Put(ctx, key, bytes.NewReader(out.inline)); err != nil {
 		return out, fmt.Errorf("store body: %w", err)
 	}
 	out.inline, out.blob = nil, &key
@@ -71,4 +74,11 @@ func (s *Store) decodeBody(ctx context.Context, b storedBody) ([]byte, error) {
 		return nil, fmt.Errorf("read body: %w", err)
 	}
 	return out, nil
+}
+
+// blobDir is where the blobs of a run are. Run ids hold characters that no file name
+// may, so a digest stands for them.
+func blobDir(org, run string) string {
+	sum := sha256.Sum256([]byte(run))
+	return org + "/" + hex.EncodeToString(sum[:16])
 }

@@ -49,7 +49,7 @@ WHERE k.hash = $1 AND (k.expires_at IS NULL OR k.expires_at > now())`, hash).Sca
 // TouchKeys notes when keys were last used. It need not survive a crash.
 func (s *Store) TouchKeys(ctx context.Context, used map[[2]string]time.Time) error {
 	var b pgx.Batch
-	b.Queue(`SET LOCAL synchronous_commit = off`)
+	b.Queue(`SELECT set_config('synchronous_commit', 'off', true)`)
 	for key, at := range used {
 		b.Queue(`UPDATE api_keys SET last_used_at = greatest(last_used_at, $3) WHERE org_id = $1 AND id = $2`, key[0], key[1], at)
 	}

@@ -128,7 +128,7 @@ func (n *Notifier) send(ctx context.Context, payload string) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	var b pgx.Batch
-	b.Queue(`SET LOCAL synchronous_commit = off`)
+	b.Queue(`SELECT set_config('synchronous_commit', 'off', true)`)
 	b.Queue(`SELECT pg_notify($1, $2)`, channel, payload)
 	return n.store.pool.SendBatch(ctx, &b).Close()
 }

@@ -19,7 +19,7 @@ FROM runs r WHERE r.org_id = $1 AND r.id = $2 AND r.status = 'running'
 ON CONFLICT DO NOTHING`
 
 func (s *Store) pageArgs(ctx context.Context, k stepwell.PageKey, p *stepwell.Page) ([]any, error) {
-	key := fmt.Sprintf("%s/%s/pages/%d-%d-%d", k.Org, k.Run, k.Step, k.Item, k.Page)
+	key := fmt.Sprintf("%s/pages/%d-%d-%d", blobDir(k.Org, k.Run), k.Step, k.Item, k.Page)
 	body, err := s.encodeBody(ctx, key, p.Body)
 	if err != nil {
 		return nil, err
@@ -68,10 +68,11 @@ func (s *Store) PageHead(ctx context.Context, k stepwell.PageKey) (*stepwell.Pag
 	return &p, s.wrap("read page", err)
 }
 
-// PageHeads walks over the pages of one item of a step in order, without bodies.
-func (s *Store) PageHeads(ctx context.Context, org, run string, step, item int, visit func(*stepwell.Page) error) error {
+// PageHeads walks over the pages of one item of a step after a page, in order and
+// without bodies.
+func (s *Store) PageHeads(ctx context.Context, org, run string, step, item, after int, visit func(*stepwell.Page) error) error {
 	rows, err := s.pool.Query(ctx, `SELECT `+pageHead+` FROM pages
-		WHERE org_id = $1 AND run_id = $2 AND step = $3 AND item = $4 ORDER BY page`, org, run, step, item)
+		WHERE org_id = $1 AND run_id = $2 AND step = $3 AND item = $4 AND page > $5 ORDER BY page`, org, run, step, item, after)
 	if err != nil {
 		return s.wrap("read pages", err)
 	}

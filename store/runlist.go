@@ -13,12 +13,12 @@ import (
 
 // RunQuery filters and pages a list of runs. Zero values filter nothing.
 type RunQuery struct {
-	ToolID, UserID, RerunOf, ParentRunID string
-	Status                               stepwell.RunStatus
-	RequestSources                       []string
-	StartedAfter, StartedBefore          time.Time
-	OnlyTools                            []string // nil means all
-	Page, Limit                          int
+	ToolID, UserID, SystemID, RerunOf, ParentRunID string
+	Status                                         stepwell.RunStatus
+	RequestSources                                 []string
+	StartedAfter, StartedBefore                    time.Time
+	OnlyTools                                      []string // nil means all
+	Page, Limit                                    int
 }
 
 // countBound is where the count of a list stops: counting millions of rows would
@@ -37,6 +37,9 @@ func (q *RunQuery) where(org string) (string, []any) {
 	}
 	if q.UserID != "" {
 		add("user_id = $%d", q.UserID)
+	}
+	if q.SystemID != "" {
+		add("tool_version IN (SELECT version_key FROM tool_version_systems WHERE org_id = $1 AND system_id = $%d)", q.SystemID)
 	}
 	if q.RerunOf != "" {
 		add("rerun_of = $%d", q.RerunOf)

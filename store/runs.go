@@ -108,8 +108,18 @@ UPDATE runs SET status = $3, error = $4, warnings = $5, completed_at = clock_tim
        data_step = $6, data_bytes = $7, data_encoding = $8, data = $9, data_blob = $10
 WHERE org_id = $1 AND id = $2 AND status = 'running' RETURNING started_at, completed_at`
 
-const deleteRunCredentials = `DELETE FROM run_credentials WHERE org_id = $1 AND run_id = $2`
-const deleteWaits = `DELETE FROM waits WHERE org_id = $1 AND run_id = $2`
+// finishRunWithPage is insertPage and finishRun in one: none without the other.
+const finishRunWithPage = `WITH page AS (` + insertPage + ` RETURNING 1)
+UPDATE runs SET status = $16, error = $17, warnings = $18, completed_at = clock_timestamp(),
+       data_step = $19, data_bytes = $20, data_encoding = $21, data = $22, data_blob = $23
+WHERE org_id = $1 AND id = $2 AND status = 'running' AND EXISTS (SELECT 1 FROM page) RETURNING started_at, completed_at`
+
+// What ends with a run, when it has ended.
+const (
+	ofEndedRun           = ` WHERE org_id = $1 AND run_id = $2 AND EXISTS (SELECT 1 FROM runs WHERE org_id = $1 AND id = $2 AND status <> 'running')`
+	deleteRunCredentials = `DELETE FROM run_credentials` + ofEndedRun
+	deleteWaits          = `DELETE FROM waits` + ofEndedRun
+)
 
 // FinishRun gives a running run its final status, in one transaction with all that
 // ends with it. finished is false when the run had ended before: nothing changes.
@@ -120,20 +130,22 @@ func (s *Store) FinishRun(ctx context.Context, f stepwell.Finish) (started, comp
 	if f.Result != nil {
 		step, size = f.Result.Step, &f.Result.Bytes
 		if step == nil {
-			if body, err = s.encodeBody(ctx, f.Org+"/"+f.Run+"/data", f.Result.Body); err != nil {
+			if body, err = s.encodeBody(ctx, blobDir(f.Org, f.Run)+"/data", f.Result.Body); err != nil {
 				return started, completed, false, s.wrap("finish run", err)
 			}
 		}
 	}
-	var b pgx.Batch
+	sql := finishRun
+	args := []any{f.Org, f.Run, string(f.Status), null(f.Error), f.Warnings, step, size, body.encoding, body.inline, body.blob}
 	if f.Last != nil {
-		args, err := s.pageArgs(ctx, f.LastKey, f.Last)
+		page, err := s.pageArgs(ctx, f.LastKey, f.Last)
 		if err != nil {
 			return started, completed, false, s.wrap("finish run", err)
 		}
-		b.Queue(insertPage, args...)
+		sql, args = finishRunWithPage, append(page, args[2:]...)
 	}
-	b.Queue(finishRun, f.Org, f.Run, string(f.Status), null(f.Error), f.Warnings, step, size, body.encoding, body.inline, body.blob).QueryRow(func(row pgx.Row) error {
+	var b pgx.Batch
+	b.Queue(sql, args...).QueryRow(func(row pgx.Row) error {
 		err := row.Scan(&started, &completed)
 		finished = err == nil
 		if errors.Is(err, pgx.ErrNoRows) {
@@ -143,7 +155,6 @@ func (s *Store) FinishRun(ctx context.Context, f stepwell.Finish) (started, comp
 	})
 	b.Queue(deleteRunCredentials, f.Org, f.Run)
 	b.Queue(deleteWaits, f.Org, f.Run)
-	b.Queue(`DELETE FROM claims WHERE org_id = $1 AND run_id = $2 AND NOT effect`, f.Org, f.Run)
 	return started, completed, finished, s.wrap("finish run", s.pool.SendBatch(ctx, &b).Close())
 }
 

@@ -25,7 +25,7 @@ func (s *Store) SaveSelection(ctx context.Context, org, run string, step int, se
 		if err != nil {
 			return false, err
 		}
-		stored, err := s.encodeBody(ctx, fmt.Sprintf("%s/%s/selections/%d-%d", org, run, step, chunk), body)
+		stored, err := s.encodeBody(ctx, fmt.Sprintf("%s/selections/%d-%d", blobDir(org, run), step, chunk), body)
 		if err != nil {
 			return false, s.wrap("save selection", err)
 		}

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,7 +22,7 @@ import (
 
 // Blobs keeps bodies too large for a row. Put returns when the body is durable.
 type Blobs interface {
-	Put(ctx context.Context, key string, body []byte) error
+	Put(ctx context.Context, key string, body io.Reader) error
 	Get(ctx context.Context, key string) (io.ReadCloser, error)
 	Delete(ctx context.Context, keys ...string) error
 }
@@ -114,4 +116,13 @@ func unavailable(err error) bool {
 // inTx runs f in one transaction.
 func (s *Store) inTx(ctx context.Context, what string, f func(tx pgx.Tx) error) error {
 	return s.wrap(what, pgx.BeginFunc(ctx, s.pool, f))
+}
+
+// Address is the host:port of a postgres:// URL, empty when there is none.
+func Address(url string) string {
+	c, err := pgx.ParseConfig(url)
+	if err != nil || c.Port == 0 {
+		return ""
+	}
+	return net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port)))
 }

@@ -46,8 +46,23 @@ func insertVersion(ctx context.Context, tx pgx.Tx, org string, t *stepwell.Tool)
 	if err != nil {
 		return err
 	}
-	return tx.QueryRow(ctx, `INSERT INTO tool_versions (org_id, tool_id, version, document) VALUES ($1, $2, $3, $4)
+	err = tx.QueryRow(ctx, `INSERT INTO tool_versions (org_id, tool_id, version, document) VALUES ($1, $2, $3, $4)
 		RETURNING key, created_at`, org, t.ID, t.Version, document).Scan(&t.VersionKey, &t.UpdatedAt)
+	if err != nil {
+		return err
+	}
+	var systems []string
+	for i := range t.Steps {
+		if id := t.Steps[i].Config.SystemID; id != "" {
+			systems = append(systems, id)
+		}
+	}
+	if len(systems) == 0 {
+		return nil
+	}
+	_, err = tx.Exec(ctx, `INSERT INTO tool_version_systems (org_id, system_id, version_key)
+		SELECT DISTINCT $1, x.id, $3::bigint FROM unnest($2::text[]) AS x (id)`, org, systems, t.VersionKey)
+	return err
 }
 
 // CreateTool saves a new tool at version 1.0.0. An empty id becomes a UUID; a taken

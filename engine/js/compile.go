@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/dop251/goja"
 	"github.com/dop251/goja/ast"
@@ -41,7 +42,8 @@ type program struct {
 	compiled *goja.Program // its value is a function of the parameters and `$`
 	name     string        // of formName
 	input    int           // the parameter that `$` names
-	lead     int           // characters of our own before the source in its first line
+	source   string
+	lead     int           // bytes of our own before the source in its first line
 	reach    []*paths      // by parameter: what the source can read
 	names    map[string]bool
 }
@@ -71,14 +73,14 @@ func compile(source string, params []string) (*program, *engine.ExpressionError)
 		r := reader{source: source, head: head}
 		fn, lead, err := r.expression()
 		if err != nil {
-			best = best.further(err)
+			best = best.further(err, source)
 			fn, lead, err = r.body()
 		}
 		if err == nil {
-			p := &program{lead: lead, input: inputOf(params)}
+			p := &program{source: source, lead: lead, input: inputOf(params)}
 			return p.finish(r.tree, fn, params)
 		}
-		best = best.further(err)
+		best = best.further(err, source)
 	}
 	return nil, best.expression(source)
 }
@@ -227,7 +229,7 @@ func (p *program) finish(tree *ast.Program, fn *ast.FunctionLiteral, params []st
 	if err != nil {
 		var ce *goja.CompilerSyntaxError
 		if errors.As(err, &ce) && ce.File != nil {
-			return nil, p.located("SyntaxError: "+ce.Message, ce.File.Position(ce.Offset))
+			return nil, p.located(withKind(ce.Message), ce.File.Position(ce.Offset))
 		}
 		return nil, &engine.ExpressionError{Message: clip(err.Error())}
 	}
@@ -237,10 +239,33 @@ func (p *program) finish(tree *ast.Program, fn *ast.FunctionLiteral, params []st
 
 // located makes an error with a place in the user's source.
 func (p *program) located(message string, pos file.Position) *engine.ExpressionError {
-	if pos.Line == 1 {
-		pos.Column -= p.lead
+	return &engine.ExpressionError{Message: clip(readable(message)) + p.place(pos.Line, pos.Column)}
+}
+
+// place shows a place of the wrapped source, whose columns count bytes, as ` at
+// line:column` of the user's source; nothing for a place that is not in it.
+func (p *program) place(line, column int) string {
+	if line == 1 {
+		column -= p.lead
 	}
-	return &engine.ExpressionError{Message: fmt.Sprintf("%s at %d:%d", clip(message), pos.Line, max(pos.Column, 1))}
+	if line < 1 || column < 1 {
+		return ""
+	}
+	return fmt.Sprintf(" at %d:%d", line, characters(p.source, line, column))
+}
+
+// characters turns a column in bytes into one in characters.
+func characters(source string, line, column int) int {
+	lines := strings.SplitN(source, "\n", line+1)
+	if line > len(lines) || column-1 > len(lines[line-1]) {
+		return column
+	}
+	return utf8.RuneCountInString(lines[line-1][:column-1]) + 1
+}
+
+// withKind gives a compiler's message the kind that some of them lack.
+func withKind(message string) string {
+	return "SyntaxError: " + strings.TrimPrefix(message, "SyntaxError: ")
 }
 
 // parseError is a syntax error at a place of the user's source.
@@ -262,20 +287,31 @@ func newParseError(err error, lead int) *parseError {
 }
 
 // further is whichever of two errors is further into the source: the way that
-// got further is the one that was meant.
-func (e *parseError) further(other *parseError) *parseError {
-	if e == nil || other.line > e.line || other.line == e.line && other.column > e.column {
+// got further is the one that was meant. A source that closes what it did not
+// open gets to our own text as a body, but no further.
+func (e *parseError) further(other *parseError, source string) *parseError {
+	switch {
+	case e == nil:
+		return other
+	case other.pastEnd(source) && strings.Contains(closers, strings.TrimPrefix(e.message, "Unexpected token ")):
+		return e
+	case other.line > e.line || other.line == e.line && other.column > e.column:
 		return other
 	}
 	return e
 }
+
+const closers = "}|)|]"
+
+// pastEnd reports whether the error is in what we put behind the source.
+func (e *parseError) pastEnd(source string) bool { return e.line > strings.Count(source, "\n")+1 }
 
 var unavailableSyntax = []struct {
 	pattern *regexp.Regexp
 	message string
 }{
 	{regexp.MustCompile(`\bfor\s+await\b`), "`for await` is not available"},
-	{regexp.MustCompile(`\basync\s+function\s*\*`), "async generators are not available"},
+	{regexp.MustCompile(`\basync(\s+function)?\s*\*`), "async generators are not available"},
 	{regexp.MustCompile(`\bimport\b`), "`import` is not available"},
 }
 
@@ -288,12 +324,12 @@ func (e *parseError) expression(source string) *engine.ExpressionError {
 			break
 		}
 	}
-	// Past its end stands only what we put there.
-	lines := strings.Split(source, "\n")
-	if e.line > len(lines) {
-		message, e.line, e.column = "Unexpected end of input", len(lines), len([]rune(lines[len(lines)-1]))+1
+	if e.pastEnd(source) {
+		lines := strings.Split(source, "\n")
+		message, e.line, e.column = "Unexpected end of input", len(lines), len(lines[len(lines)-1])+1
 	}
-	return &engine.ExpressionError{Message: fmt.Sprintf("SyntaxError: %s at %d:%d", clip(message), e.line, e.column)}
+	text := clip(readable("SyntaxError: " + message))
+	return &engine.ExpressionError{Message: fmt.Sprintf("%s at %d:%d", text, e.line, characters(source, e.line, e.column))}
 }
 
 // clip bounds a text that an error shows.

@@ -115,6 +115,15 @@ func (s *session) digest(sum []byte, encoding goja.Value) goja.Value {
 	}
 }
 
+// newError makes an error of a kind that goja has no constructor for in Go.
+func (s *session) newError(kind, message string) *goja.Object {
+	obj, err := s.vm.New(s.vm.Get(kind), s.vm.ToValue(message))
+	if err != nil {
+		return s.vm.NewTypeError(message)
+	}
+	return obj
+}
+
 // timingSafeEqual compares in a time that depends on the length only.
 func (s *session) timingSafeEqual(call goja.FunctionCall) goja.Value {
 	for _, arg := range []goja.Value{call.Argument(0), call.Argument(1)} {
@@ -124,7 +133,7 @@ func (s *session) timingSafeEqual(call goja.FunctionCall) goja.Value {
 	}
 	a, b := s.bytes(call.Argument(0), goja.Undefined()), s.bytes(call.Argument(1), goja.Undefined())
 	if len(a) != len(b) {
-		panic(s.vm.NewTypeError("RangeError: timingSafeEqual takes two inputs of the same length"))
+		panic(s.newError("RangeError", "timingSafeEqual takes two inputs of the same length"))
 	}
 	return s.vm.ToValue(subtle.ConstantTimeCompare(a, b) == 1)
 }

@@ -2,7 +2,6 @@ package js
 
 import (
 	"errors"
-	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
@@ -15,6 +14,25 @@ import (
 // unavailable are globals that other JavaScript environments have.
 var unavailable = regexp.MustCompile(`^ReferenceError: (Intl|WeakRef|FinalizationRegistry|Atomics|SharedArrayBuffer|WebAssembly|` +
 	`setTimeout|setInterval|setImmediate|fetch|XMLHttpRequest|require|module|exports|process|window|document) is not defined`)
+
+// readable turns messages of goja into ones for the author of an expression.
+func readable(message string) string {
+	message = regexpNoise.ReplaceAllString(message, "SyntaxError: Invalid regular expression: $1")
+	message = strings.ReplaceAll(message, "(?=)\\", "\\")
+	message = strings.Replace(message, "Unexpected token ILLEGAL", "Unexpected character", 1)
+	if m := unavailable.FindStringSubmatch(message); m != nil {
+		return message + ": expressions have no " + m[1]
+	}
+	for _, r := range revealed {
+		if r.pattern.MatchString(message) {
+			return r.pattern.ReplaceAllString(message, r.instead)
+		}
+	}
+	return message
+}
+
+// regexpNoise is what goja puts around the message of a regular expression engine.
+var regexpNoise = regexp.MustCompile(`(?s)^SyntaxError: Invalid regular expression.*error parsing regexp: (.*?)\)*$`)
 
 // revealed are texts in which goja shows a value, which may be data.
 var revealed = []struct {
@@ -67,23 +85,7 @@ func (s *session) rejected(reason goja.Value) *engine.ExpressionError {
 
 // errorAt makes an error with a place in the user's source; line 0 is none.
 func (s *session) errorAt(text string, line, column int) *engine.ExpressionError {
-	if m := unavailable.FindStringSubmatch(text); m != nil {
-		text += ": expressions have no " + m[1]
-	}
-	for _, r := range revealed {
-		if r.pattern.MatchString(text) {
-			text = r.pattern.ReplaceAllString(text, r.instead)
-			break
-		}
-	}
-	text = clip(text)
-	if line == 1 {
-		column -= s.program.lead
-	}
-	if line == 0 || column < 1 {
-		return &engine.ExpressionError{Message: text}
-	}
-	return &engine.ExpressionError{Message: fmt.Sprintf("%s at %d:%d", text, line, column)}
+	return &engine.ExpressionError{Message: clip(readable(text)) + s.program.place(line, column)}
 }
 
 // textOf is the text of a thrown value: kind and message of an error, the text

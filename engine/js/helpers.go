@@ -118,8 +118,14 @@ func (s *session) module(load func(*goja.Runtime, *goja.Object), names ...string
 	return nil
 }
 
-func (s *session) installBuffer() error { return s.module(buffer.Require, "Buffer") }
-func (s *session) installURL() error    { return s.module(url.Require, "URL", "URLSearchParams") }
+func (s *session) installBuffer() error {
+	if err := s.module(buffer.Require, "Buffer"); err != nil {
+		return err
+	}
+	return s.runFile("buffer.js")
+}
+
+func (s *session) installURL() error { return s.module(url.Require, "URL", "URLSearchParams") }
 
 // installBase64 defines atob and btoa, which work on texts of Latin-1 characters.
 func (s *session) installBase64() error {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unsafe"
 
 	"stepwell/engine"
 )
@@ -119,14 +120,26 @@ func (p *Pool) Evaluate(ctx context.Context, req engine.EvalRequest) ([]engine.E
 	if err != nil {
 		return nil, err
 	}
-	b := newBuilder(req.Args)
+	class, timeout := p.small, req.Limits.Timeout
+	if req.Limits.Memory > p.small.memory {
+		class = p.large
+	}
+	if timeout == 0 {
+		timeout = DefaultTimeout
+	}
+	b := newBuilder(req.Args, class.memory)
 	var todo []int
 	for i, e := range req.Expressions {
 		if analyses[i].err != nil {
 			results[i].Err = analyses[i].err
 			continue
 		}
-		if err := b.add(ctx, e, analyses[i]); err != nil {
+		err := b.add(ctx, e, analyses[i])
+		if errors.Is(err, errTooLarge) {
+			results[i].Err = limitError(memoryMessage(class.memory))
+			continue
+		}
+		if err != nil {
 			return nil, err
 		}
 		todo = append(todo, i)
@@ -134,23 +147,8 @@ func (p *Pool) Evaluate(ctx context.Context, req engine.EvalRequest) ([]engine.E
 	if len(todo) == 0 {
 		return results, nil
 	}
-	timeout := req.Limits.Timeout
-	if timeout == 0 {
-		timeout = DefaultTimeout
-	}
-	class := p.small
-	if req.Limits.Memory > p.small.memory {
-		class = p.large
-	}
-	frame := b.frame()
-	if len(frame) > maxFrame || int64(len(frame)) > class.memory/2 {
-		for _, i := range todo {
-			results[i].Err = limitError(memoryMessage(class.memory))
-		}
-		return results, nil
-	}
 	call := call{class: class, key: sourceKey(req.Expressions[todo[0]]), timeout: timeout, n: len(todo)}
-	done, failed, err := p.do(ctx, call, frame, func(i int, answer *reading) (worn bool) {
+	done, failed, err := p.do(ctx, call, b.frame(), func(i int, answer *reading) (worn bool) {
 		results[todo[i]], worn = decodeResult(answer)
 		return worn
 	})
@@ -324,16 +322,19 @@ type builder struct {
 	docs  []string
 	exprs message
 	n     int
+	size  int // bytes of data read so far
+	limit int
 }
 
-func newBuilder(args map[string]engine.Scope) *builder {
-	return &builder{args: args, index: make(map[string]int)}
+// errTooLarge is data of which a child could not hold its values.
+var errTooLarge = errors.New("the data is larger than an evaluator can hold")
+
+func newBuilder(args map[string]engine.Scope, memory int64) *builder {
+	return &builder{args: args, index: make(map[string]int), limit: int(min(maxFrame-maxFrame/8, memory/2))}
 }
 
 func (b *builder) add(ctx context.Context, e engine.Expression, k *known) error {
-	b.n++
-	b.exprs.text(e.Source)
-	b.exprs.number(len(e.Params))
+	numbers := make([]int, len(e.Params))
 	for i, name := range e.Params {
 		reach, signature := k.reach[i], k.signatures[i]
 		if e.State && i == 0 && !reach.whole && (reach.keys[stateKey] == nil || !reach.keys[stateKey].whole) {
@@ -343,8 +344,14 @@ func (b *builder) add(ctx context.Context, e engine.Expression, k *known) error 
 		if err != nil {
 			return err
 		}
+		numbers[i] = number
+	}
+	b.n++
+	b.exprs.text(e.Source)
+	b.exprs.number(len(e.Params))
+	for i, name := range e.Params {
 		b.exprs.text(name)
-		b.exprs.number(number)
+		b.exprs.number(numbers[i])
 	}
 	b.exprs.bool(e.State)
 	return nil
@@ -394,9 +401,14 @@ func (b *builder) document(ctx context.Context, name string, reach *paths, signa
 		if !reach.whole {
 			next = reach.keys[key]
 		}
+		before := len(doc)
 		doc = next.prune(doc, value)
+		if b.size += len(doc) - before; b.size > b.limit {
+			return 0, errTooLarge
+		}
 	}
-	b.docs = append(b.docs, string(append(doc, '}')))
+	doc = append(doc, '}')
+	b.docs = append(b.docs, unsafe.String(unsafe.SliceData(doc), len(doc))) // nobody changes it from here on
 	b.index[id] = len(b.docs)
 	return len(b.docs), nil
 }

@@ -17,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"gocloud.dev/blob"
 	_ "gocloud.dev/blob/fileblob" // the directory driver; another store needs its driver linked here
@@ -29,6 +30,9 @@ const (
 	maxKey     = 1000
 	maxSegment = 230
 )
+
+// unfinished is how the driver ends the names of files that are being written.
+const unfinished = ".tmp"
 
 // ErrNotFound is in the error of a read when no blob has the key.
 var ErrNotFound = errors.New("blob not found")
@@ -102,8 +106,8 @@ func (s *Store) Close() error { return s.bucket.Close() }
 
 // Put stores what r gives under key, replacing what was there. Keys are
 // segments of letters, digits and `. _ ~ -` separated by slashes, for example
-// `org/run/step-1`; a segment has at most 230 bytes and is neither `.` nor
-// `..`. When Put returns nil the blob is on stable storage; after an error the
+// `org/run/step-1`; a segment has at most 230 bytes, is neither `.` nor
+// `..`, and does not end in .attrs or .tmp. When Put returns nil the blob is on stable storage; after an error the
 // key has what it had before.
 func (s *Store) Put(ctx context.Context, key string, r io.Reader) error {
 	if err := checkKey(key); err != nil {
@@ -139,11 +143,12 @@ func (s *Store) writer(ctx context.Context, key string) (*blob.Writer, *os.File,
 		ContentType: "application/octet-stream", // given, so that nothing is sniffed and the file is opened now
 		BeforeWrite: func(as func(any) bool) error { as(&file); return nil },
 	}
-	// Delete removes empty directories, perhaps between the driver's making one
-	// and opening a file in it.
+	// Delete removes empty directories, perhaps while the driver makes one or
+	// before it opens a file in it.
 	for attempt := 1; ; attempt++ {
 		w, err := s.bucket.NewWriter(ctx, key, options)
-		if err != nil && s.dir != "" && errors.Is(err, fs.ErrNotExist) && attempt < 10 {
+		vanished := errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist)
+		if vanished && s.dir != "" && attempt < 100 {
 			continue
 		}
 		if err == nil && s.dir != "" && file == nil {
@@ -252,6 +257,41 @@ func (s *Store) remove(ctx context.Context, key string) error {
 	return nil
 }
 
+// RemoveUnfinished removes what writers that died have left behind: unfinished
+// files that nobody wrote to for age, which should be hours. Stores other than
+// a directory do that themselves.
+func (s *Store) RemoveUnfinished(ctx context.Context, age time.Duration) error {
+	if s.dir == "" {
+		return nil
+	}
+	before := time.Now().Add(-age)
+	err := filepath.WalkDir(s.dir, func(path string, e fs.DirEntry, err error) error {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil || e.IsDir() || filepath.Ext(path) != unfinished {
+			return ignoreMissing(err)
+		}
+		info, err := e.Info()
+		if err == nil && info.ModTime().Before(before) {
+			err = os.Remove(path)
+		}
+		return ignoreMissing(err)
+	})
+	if err != nil {
+		return fmt.Errorf("blob: remove unfinished files: %w", err)
+	}
+	return nil
+}
+
+// ignoreMissing forgives that another process removed something first.
+func ignoreMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
 // translate turns a driver's "not found" into ErrNotFound.
 func translate(err error) error {
 	if gcerrors.Code(err) == gcerrors.NotFound {
@@ -266,7 +306,7 @@ func checkKey(key string) error {
 	}
 	for segment := range strings.SplitSeq(key, "/") {
 		if segment == "" || segment == "." || segment == ".." || len(segment) > maxSegment ||
-			strings.HasSuffix(segment, ".attrs") || strings.ContainsFunc(segment, notInKey) {
+			strings.HasSuffix(segment, ".attrs") || strings.HasSuffix(segment, unfinished) || strings.ContainsFunc(segment, notInKey) {
 			return fmt.Errorf("blob: the key %.60q is not valid", key)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"testing"
 	"testing/iotest"
+	"time"
 )
 
 func open(t testing.TB) (*Store, string) {
@@ -228,12 +229,47 @@ func TestPutSurvivesTheRemovalOfEmptyDirectories(t *testing.T) {
 	workers.Wait()
 }
 
+func TestRemoveUnfinished(t *testing.T) {
+	t.Parallel()
+	s, dir := open(t)
+	if err := s.Put(t.Context(), "org/run/x", strings.NewReader("x")); err != nil {
+		t.Fatal(err)
+	}
+	// A writer that never ends: its file is there, under the driver's own name.
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	reading := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		_ = s.Put(t.Context(), "org/run/y", readerFunc(func([]byte) (int, error) {
+			close(reading)
+			<-stop
+			return 0, errors.New("given up")
+		}))
+	}()
+	<-reading
+	if err := s.RemoveUnfinished(t.Context(), time.Hour); err != nil || len(tree(t, dir)) != 4 {
+		t.Errorf("a young file is removed: %q, %v", tree(t, dir), err)
+	}
+	if err := s.RemoveUnfinished(t.Context(), -time.Hour); err != nil {
+		t.Error(err)
+	}
+	if got, want := tree(t, dir), []string{"org/", "org/run/", "org/run/x"}; !slices.Equal(got, want) {
+		t.Errorf("tree %q, want %q", got, want)
+	}
+	close(stop)
+	<-stopped
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
 func TestKeysAreChecked(t *testing.T) {
 	t.Parallel()
 	s, dir := open(t)
 	for _, key := range []string{
 		"", "/", "/x", "x/", "a//b", ".", "..", "../x", "a/../../x", "a/./b", "a b", "a\\b", "a\x00b", "ä", "a:b",
-		"x.attrs", strings.Repeat("x", 231), strings.Repeat("x/", 500) + "x",
+		"x.attrs", "x.tmp", "x.tmp/y", strings.Repeat("x", 231), strings.Repeat("x/", 500) + "x",
 	} {
 		if err := s.Put(t.Context(), key, strings.NewReader("x")); err == nil {
 			t.Errorf("put %q succeeds", key)

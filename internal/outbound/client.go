@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -154,9 +153,6 @@ func (r *Response) Close() {
 	}
 }
 
-// errTimeout is the cause of a context that Request.Timeout ended.
-var errTimeout = errors.New("request timeout")
-
 // Do sends a request, follows redirects and reads the whole answer. Any answer
 // counts, whatever its status. The error is always an *Error. When ctx ends,
 // the connection is closed and Do returns at once.
@@ -169,7 +165,7 @@ func (c *Client) Do(ctx context.Context, r Request) (*Response, error) {
 	if timeout <= 0 {
 		timeout = stepwell.DefaultTimeout
 	}
-	inner, cancel := context.WithTimeoutCause(ctx, timeout, errTimeout)
+	inner, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 
 	x := &exchange{client: c, caller: ctx, ctx: inner, timeout: timeout, lease: c.memory.lease()}

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"go.uber.org/goleak"
 )
@@ -186,13 +187,17 @@ func TestErrorsHoldNoSecrets(t *testing.T) {
 		"http://me:hush@name.invalid./?hush":                 Unresolved,
 	} {
 		e := doFails(t, c, Request{Method: "POST", URL: url, Header: http.Header{"X": {"hush"}}}, reason)
-		if strings.Contains(fmt.Sprintf("%v %+v", e, e.Message), "hush") || e.Sent {
+		if strings.Contains(fmt.Sprint(e, e.Err), "hush") || e.Sent {
 			t.Errorf("%s: sent %v, %v", url, e.Sent, e)
 		}
 	}
 	e := doFails(t, c, Request{Method: "POST", URL: "http://me:x@" + closed + "/path?token=x"}, ConnectionRefused)
 	if want := "POST http://" + closed + "/path: connection refused"; e.Error() != want {
 		t.Errorf("message %q, want %q", e.Error(), want)
+	}
+	long := "http://" + closed + "/" + strings.Repeat("ü", 1000)
+	if e := doFails(t, c, Request{URL: long}, ConnectionRefused); len(e.Error()) > 400 || !utf8.ValidString(e.Error()) {
+		t.Errorf("%d bytes: %q", len(e.Error()), e.Error())
 	}
 	doFails(t, c, Request{URL: "http://" + closed, Header: http.Header{"X-A": {"a\r\nb: c"}}}, Invalid)
 	doFails(t, c, Request{URL: "http://" + closed, Header: http.Header{"X A": {"a"}}}, Invalid)
@@ -214,6 +219,9 @@ func TestTimeoutCountsTheWholeRequest(t *testing.T) {
 	t.Parallel()
 	drip := func(head string) func(net.Conn) {
 		return func(conn net.Conn) {
+			if _, err := http.ReadRequest(bufio.NewReader(conn)); err != nil {
+				return
+			}
 			io.WriteString(conn, head)
 			for {
 				if _, err := conn.Write([]byte("x")); err != nil {

@@ -3,7 +3,6 @@ package outbound
 import (
 	"net/url"
 	"strings"
-	"unicode/utf8"
 )
 
 // Reason says why a request has no answer.
@@ -61,11 +60,7 @@ func shownURL(u *url.URL) string {
 	}
 	s := u.Scheme + "://" + u.Host + u.EscapedPath()
 	if len(s) > maxShownURL {
-		s = s[:maxShownURL]
-		for len(s) > 0 && !utf8.ValidString(s) {
-			s = s[:len(s)-1]
-		}
-		s += "…"
+		s = strings.ToValidUTF8(s[:maxShownURL], "") + "…"
 	}
 	return s
 }

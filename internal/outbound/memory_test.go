@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -58,6 +59,30 @@ func TestNothingIsSentWithoutMemory(t *testing.T) {
 	do(t, c, Request{URL: url}).Close()
 	second.Close()
 	do(t, c, Request{URL: url})
+}
+
+// Who forgets Close holds memory until the collector finds the response.
+func TestLostResponseGivesItsMemoryBack(t *testing.T) {
+	t.Parallel()
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "x") })
+	c := newClient(t, Config{MaxAnswer: firstChunk, Buffer: 2 * firstChunk})
+	for range 4 { // twice what fits
+		if _, err := c.Do(t.Context(), Request{URL: s.URL, Timeout: 10 * time.Second}); err != nil {
+			t.Fatal(err)
+		}
+		for freeOf(c.memory) == 0 {
+			runtime.GC()
+			if t.Context().Err() != nil {
+				return
+			}
+		}
+	}
+}
+
+func freeOf(m *memory) int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.free
 }
 
 func TestMemoryServesInOrder(t *testing.T) {

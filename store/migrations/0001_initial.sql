@@ -30,6 +30,14 @@ CREATE TABLE tool_versions (
 );
 CREATE UNIQUE INDEX tool_versions_live ON tool_versions (org_id, tool_id, version) WHERE NOT deleted;
 
+-- The systems that the steps of a version use: the run list filters by them.
+CREATE TABLE tool_version_systems (
+    org_id      text   NOT NULL,
+    system_id   text   NOT NULL,
+    version_key bigint NOT NULL REFERENCES tool_versions (key) ON DELETE CASCADE,
+    PRIMARY KEY (org_id, system_id, version_key)
+);
+
 CREATE TABLE tools (
     org_id      text        NOT NULL REFERENCES organizations (id),
     id          text        NOT NULL,

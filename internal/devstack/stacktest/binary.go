@@ -57,7 +57,7 @@ func buildBinary() (string, error) {
 		return binary, err
 	}
 	// Renamed into place: a running one keeps its file.
-	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", binary+".new", ".")
+	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", binary+".new", ".")
 	build.Dir = sources
 	build.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=")
 	if output, err := build.CombinedOutput(); err != nil {

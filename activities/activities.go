@@ -1,0 +1,229 @@
+// Package activities does the work of runs: it builds requests, sends them,
+// interprets the answers and stores what came of it. It owns the rules by which a page
+// is asked for once: stored rows, leases, claims, one flight per key. It must not know
+// Postgres, and nothing but indices and outcomes goes back to a workflow.
+package activities
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/temporal"
+	"go.uber.org/zap"
+
+	"stepwell"
+	"stepwell/engine"
+	"stepwell/internal/outbound"
+	"stepwell/results"
+)
+
+// Runs reads and ends runs.
+type Runs interface {
+	Run(ctx context.Context, org, id string) (*stepwell.Run, error)
+	RunStatus(ctx context.Context, org, id string) (stepwell.RunStatus, error)
+	RunCredentials(ctx context.Context, org, id string) (json.RawMessage, error)
+	ToolByKey(ctx context.Context, org string, key int64) (*stepwell.Tool, error)
+	FinishRun(ctx context.Context, f stepwell.Finish) (started, completed time.Time, finished bool, err error)
+}
+
+// Pages keeps what steps stored.
+type Pages interface {
+	SavePage(ctx context.Context, k stepwell.PageKey, p *stepwell.Page, claimed bool) (saved bool, err error)
+	PageHead(ctx context.Context, k stepwell.PageKey) (*stepwell.Page, error)
+	PageHeads(ctx context.Context, org, run string, step, item, after int, visit func(*stepwell.Page) error) error
+	Summaries(ctx context.Context, org, run string) ([]stepwell.StepSummary, error)
+	SaveSelection(ctx context.Context, org, run string, step int, sel *stepwell.Selection) (saved bool, err error)
+	SetWait(ctx context.Context, k stepwell.PageKey, w stepwell.Waiting) error
+}
+
+// Claims keeps who has which request in flight.
+type Claims interface {
+	RenewWorker(ctx context.Context, worker string) error
+	EndWorker(ctx context.Context, worker string) error
+	TakeClaim(ctx context.Context, k stepwell.PageKey, worker string, effect, takeOver bool) (mine bool, other *stepwell.Claim, running bool, err error)
+	ReadClaim(ctx context.Context, k stepwell.PageKey) (c *stepwell.Claim, running bool, err error)
+	ReleaseClaim(ctx context.Context, k stepwell.PageKey, worker string) error
+}
+
+// Store is all that activities need of the store.
+type Store interface {
+	Runs
+	Pages
+	Claims
+	results.Store
+}
+
+// Sender sends requests to the outside.
+type Sender interface {
+	Do(ctx context.Context, r outbound.Request) (*outbound.Response, error)
+}
+
+// Config is what activities need. All fields are required.
+type Config struct {
+	Worker    string // unique id of this process
+	Store     Store
+	Evaluator engine.Evaluator
+	Sender    Sender
+	Masker    func(secrets []string) func(string) string // makes a function that hides secrets in a text
+	// Ended is told of every run that this process finished, before its workflow task
+	// completes. The run has Data and StepResults when they were at hand.
+	Ended func(r *stepwell.Run)
+	Log   *zap.Logger
+}
+
+// Activities are the activities of one worker process.
+type Activities struct {
+	Config
+	results  *results.Reader
+	sessions *sessions
+	flights  *flights
+	base     context.Context // ends with Close
+	stop     context.CancelFunc
+	wg       sync.WaitGroup
+}
+
+// New makes the activities and starts what they need in the background; Close ends it.
+func New(c Config) *Activities {
+	base, stop := context.WithCancel(context.Background())
+	a := &Activities{Config: c, results: results.NewReader(c.Store), base: base, stop: stop}
+	a.sessions = newSessions(a)
+	a.flights = newFlights(base, c.Log)
+	a.wg.Go(a.renewLease)
+	a.wg.Go(func() { a.sessions.tidy(base) })
+	return a
+}
+
+// Close lets requests in flight end until ctx ends, cuts off the rest, and waits.
+func (a *Activities) Close(ctx context.Context) {
+	a.flights.wait(ctx)
+	a.stop()
+	a.flights.wait(context.Background())
+	a.wg.Wait()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	if err := a.Store.EndWorker(ctx, a.Worker); err != nil {
+		a.Log.Debug("the worker's lease was not ended; it runs out by itself", zap.Error(err))
+	}
+}
+
+// renewLease keeps the lease of this worker process in the store.
+func (a *Activities) renewLease() {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		ctx, cancel := context.WithTimeout(a.base, 2*time.Second)
+		if err := a.Store.RenewWorker(ctx, a.Worker); err != nil && a.base.Err() == nil {
+			a.Log.Warn("the worker's lease was not renewed", zap.Error(err))
+		}
+		cancel()
+		select {
+		case <-a.base.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// localPatience is how long a local activity waits for its flight: one that never
+// reaches the workflow task's heartbeat never runs twice (design, "Which kind of activity").
+const localPatience = 2 * time.Second
+
+// heartbeatEvery is how often a regular activity heartbeats and looks at its lease.
+const heartbeatEvery = time.Second
+
+// staleAfter is the silence after which a process counts as stalled: less than the
+// 5 s after which Temporal gives its work to another.
+const staleAfter = 3500 * time.Millisecond
+
+// Page asks for one page: builds the request, sends it, stores the answer. It is
+// harmless to repeat: what is stored is read back.
+func (a *Activities) Page(ctx context.Context, req PageRequest) (PageResult, error) {
+	key := stepwell.PageKey{Org: req.Org, Run: req.Run, Step: req.Step, Item: req.Item, Page: req.Page}
+	return await(ctx, a, key, req.Lease, func(ctx context.Context, l *lease) (PageResult, error) {
+		u := &unit{a: a, key: key, req: req, lease: l}
+		return u.run(ctx)
+	}, func(r PageResult) bool { return r.Outcome == Pending }, PageResult{Outcome: Pending, TookMS: localPatience.Milliseconds()})
+}
+
+// Select runs a step's dataSelector and stores its choice.
+func (a *Activities) Select(ctx context.Context, req SelectRequest) (SelectResult, error) {
+	key := stepwell.PageKey{Org: req.Org, Run: req.Run, Step: req.Step, Item: -1}
+	return await(ctx, a, key, req.Lease, func(ctx context.Context, l *lease) (SelectResult, error) {
+		return a.selectItems(ctx, req)
+	}, func(r SelectResult) bool { return r.Outcome == Pending }, SelectResult{Outcome: Pending})
+}
+
+// Finish ends a run.
+func (a *Activities) Finish(ctx context.Context, req FinishRequest) (FinishResult, error) {
+	local := activity.GetInfo(ctx).IsLocalActivity
+	key := stepwell.PageKey{Org: req.Org, Run: req.Run, Step: -1, Item: len(req.Status)}
+	return await(ctx, a, key, req.Lease, func(ctx context.Context, l *lease) (FinishResult, error) {
+		return a.finish(ctx, req, local)
+	}, func(r FinishResult) bool { return r.Outcome == Pending }, FinishResult{Outcome: Pending})
+}
+
+// await joins the flight of a key, or begins it. A local activity gives pending after
+// localPatience; a regular one heartbeats until the flight ends. The flight goes on
+// when the activity ends first.
+func await[R any](ctx context.Context, a *Activities, key stepwell.PageKey, until time.Time, work func(context.Context, *lease) (R, error), isPending func(R) bool, pending R) (R, error) {
+	local := activity.GetInfo(ctx).IsLocalActivity
+	l := newLease(until)
+	if local {
+		patience := time.NewTimer(localPatience)
+		defer patience.Stop()
+		f := a.flights.join(key, func(ctx context.Context) (any, error) { return work(ctx, l) })
+		select {
+		case <-f.done:
+			return ended[R](f)
+		case <-patience.C:
+		case <-ctx.Done():
+		}
+		return pending, nil
+	}
+	beat := time.NewTicker(heartbeatEvery)
+	defer beat.Stop()
+	for {
+		f := a.flights.join(key, func(ctx context.Context) (any, error) { return work(ctx, l) })
+		for waiting := true; waiting; {
+			select {
+			case <-f.done:
+				waiting = false
+			case <-beat.C:
+				l.renew()
+				activity.RecordHeartbeat(ctx)
+			case <-ctx.Done():
+				l.end()
+				var none R
+				return none, ctx.Err()
+			}
+		}
+		res, err := ended[R](f)
+		if err != nil || !isPending(res) {
+			return res, err
+		}
+		if l.lost() {
+			return res, errors.New("the worker stalled; the activity is repeated")
+		}
+	}
+}
+
+func ended[R any](f *flight) (R, error) {
+	res, _ := f.result.(R)
+	if f.err == nil {
+		return res, nil
+	}
+	return res, classify(f.err)
+}
+
+// classify turns an error into what the workflow should do: an outage is repeated for
+// as long as it takes, a bug only some times.
+func classify(err error) error {
+	if stepwell.KindOf(err) == stepwell.KindUnavailable || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return temporal.NewApplicationError("the service is not available; the activity is repeated", "unavailable")
+	}
+	return temporal.NewNonRetryableApplicationError("internal error; the service's log says more", InternalError, nil)
+}

@@ -1,0 +1,126 @@
+package activities
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"stepwell"
+	"stepwell/engine"
+)
+
+// chosen is what is known of a step's stored selection: its head and one chunk.
+type chosen struct {
+	loop  bool
+	total int
+	first int
+	items []json.RawMessage
+}
+
+// selectItems runs the dataSelector of a step and stores what it chose, once.
+func (a *Activities) selectItems(ctx context.Context, req SelectRequest) (SelectResult, error) {
+	s, err := a.sessions.open(ctx, req.Org, req.Run)
+	if err != nil {
+		return SelectResult{}, err
+	}
+	if s.isEnded() {
+		return SelectResult{Outcome: Gone}, nil
+	}
+	if head, err := a.Store.Selection(ctx, req.Org, req.Run, req.Step); err != nil || head != nil {
+		return s.selected(req.Step, head), err
+	}
+	sel, err := s.tool.compiled.Steps[req.Step].Select(s.ctx, a.Evaluator, s.scope(req.Step, nil))
+	var bad *engine.StepError
+	if errors.As(err, &bad) {
+		return a.selectFailed(ctx, s, req, bad)
+	}
+	if err != nil {
+		return SelectResult{}, err
+	}
+	stored := &stepwell.Selection{Loop: sel.Loop, Items: sel.Items, Total: len(sel.Items)}
+	if !sel.Loop {
+		stored.Items, stored.Total = []json.RawMessage{sel.Item}, 1
+	}
+	var saved bool
+	err = a.persist(ctx, s, func() (err error) {
+		saved, err = a.Store.SaveSelection(ctx, req.Org, req.Run, req.Step, stored)
+		return err
+	})
+	if err != nil {
+		return SelectResult{}, err
+	}
+	if saved {
+		return s.selected(req.Step, stored), nil
+	}
+	head, err := a.Store.Selection(ctx, req.Org, req.Run, req.Step)
+	if err != nil || head != nil {
+		return s.selected(req.Step, head), err
+	}
+	s.finish()
+	return SelectResult{Outcome: Gone}, nil
+}
+
+// selectFailed stores the failure of a selector as that of the step's first item.
+func (a *Activities) selectFailed(ctx context.Context, s *session, req SelectRequest, bad *engine.StepError) (SelectResult, error) {
+	key := stepwell.PageKey{Org: req.Org, Run: req.Run, Step: req.Step, Page: 1}
+	err := a.persist(ctx, s, func() error {
+		if _, err := a.Store.SaveSelection(ctx, req.Org, req.Run, req.Step, &stepwell.Selection{Total: 1, Items: []json.RawMessage{[]byte("{}")}}); err != nil {
+			return err
+		}
+		_, err := a.Store.SavePage(ctx, key, &stepwell.Page{Step: req.Step, Page: 1, Error: s.mask(bad.Message), Done: true}, false)
+		return err
+	})
+	return SelectResult{Outcome: Failed}, err
+}
+
+// selected remembers the head of a selection and answers with it.
+func (s *session) selected(step int, head *stepwell.Selection) SelectResult {
+	if head == nil {
+		return SelectResult{}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.chosen[step] == nil {
+		s.chosen[step] = &chosen{loop: head.Loop, total: head.Total}
+	}
+	return SelectResult{Outcome: Done, Loop: head.Loop, Total: head.Total}
+}
+
+// loops reports whether a step is known to be a loop in this run.
+func (s *session) loops(step int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.chosen[step] == nil || s.chosen[step].loop
+}
+
+// item gives one selected item of a step.
+func (s *session) item(ctx context.Context, step, item int) (json.RawMessage, error) {
+	s.mu.Lock()
+	c := s.chosen[step]
+	s.mu.Unlock()
+	if c == nil {
+		head, err := s.all.a.Store.Selection(ctx, s.key.org, s.key.run, step)
+		if err != nil {
+			return nil, err
+		}
+		if head == nil {
+			return nil, fmt.Errorf("the selection of step %d is missing", step)
+		}
+		c = &chosen{loop: head.Loop, total: head.Total}
+	}
+	if item < c.first || item >= c.first+len(c.items) {
+		first, items, err := s.all.a.Store.SelectionItems(ctx, s.key.org, s.key.run, step, item)
+		if err != nil {
+			return nil, err
+		}
+		c = &chosen{loop: c.loop, total: c.total, first: first, items: items}
+		s.mu.Lock()
+		s.chosen[step] = c
+		s.mu.Unlock()
+	}
+	if item >= c.first+len(c.items) {
+		return nil, fmt.Errorf("item %d of step %d is missing", item, step)
+	}
+	return c.items[item-c.first], nil
+}

@@ -1,0 +1,462 @@
+package activities
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"stepwell"
+	"stepwell/engine"
+	"stepwell/results"
+)
+
+const (
+	sessionIdle   = 60 * time.Second       // after which a session is forgotten
+	statusFresh   = 200 * time.Millisecond // for which a status check is good (design, step 8)
+	pullFresh     = 2 * time.Second        // after which what is known of a pull is read again
+	maxCached     = 8 << 20                // bytes of one value that a session keeps
+	maxToolsKept  = 2000                   // compiled tool versions in memory
+	maxCachedData = 64 << 20               // bytes of values that all sessions keep together
+)
+
+type runKey struct{ org, run string }
+
+// sessions are the runs that this process has touched lately. They only cache: any
+// process can go on with any run at any time.
+type sessions struct {
+	a     *Activities
+	mu    sync.Mutex
+	byRun map[runKey]*session
+	tools map[int64]*tool
+	bytes atomic.Int64 // of cached values, of all sessions
+}
+
+// tool is a tool version with its compiled form.
+type tool struct {
+	def      *stepwell.Tool
+	compiled *engine.Tool
+}
+
+// session is what this process knows of a run.
+type session struct {
+	all *sessions
+	key runKey
+	ctx context.Context // ends when the run does
+	end context.CancelFunc
+
+	mu       sync.Mutex // of everything below; held only for moments
+	loading  sync.Mutex // held while the run is read
+	run      *stepwell.Run
+	tool     *tool
+	secrets  map[string]json.RawMessage // run-time credentials
+	mask     func(string) string
+	statusAt time.Time // when the run was last known to be running
+	touched  time.Time
+	ended    bool
+	sending  sync.WaitGroup // requests in flight
+	inFlight int            // their number
+	pulls    map[pullKey]*pull
+	values   map[int]*results.Value
+	chosen   map[int]*chosen
+	bytes    int64
+}
+
+type pullKey struct{ step, item int }
+
+// pull is what is known of the stored pages of one item. Its lock is held while a page
+// is asked for; known may be read at any time.
+type pull struct {
+	mu    sync.Mutex
+	known atomic.Pointer[known]
+	seen  map[string]bool // cursors
+	met   bool            // claims of others were looked for
+	at    time.Time       // when known was last known to be all
+}
+
+// known is a state of a pull.
+type known struct {
+	high    int              // pages stored, contiguous from 1
+	last    stepwell.Page    // page high, without its body
+	state   engine.PageState // for the page after high
+	records int64
+	bytes   int64
+}
+
+func newSessions(a *Activities) *sessions {
+	return &sessions{a: a, byRun: map[runKey]*session{}, tools: map[int64]*tool{}}
+}
+
+// open gives the session of a run, read from the store when it is new here. The run
+// may have ended: see session.ended.
+func (ss *sessions) open(ctx context.Context, org, run string) (*session, error) {
+	s := ss.get(runKey{org, run})
+	s.loading.Lock()
+	defer s.loading.Unlock()
+	if s.run != nil || s.isEnded() {
+		return s, nil
+	}
+	began := time.Now()
+	r, err := ss.a.Store.Run(ctx, org, run)
+	if err != nil && stepwell.KindOf(err) == stepwell.KindNotFound {
+		s.finish() // deleted by retention: nothing to do for it
+		return s, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if r.Status.Final() {
+		s.finish()
+		return s, nil
+	}
+	return s, s.load(ctx, r, began)
+}
+
+// get gives the session of a run, maybe an empty one.
+func (ss *sessions) get(key runKey) *session {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	s := ss.byRun[key]
+	if s == nil {
+		s = &session{all: ss, key: key, pulls: map[pullKey]*pull{}, values: map[int]*results.Value{}, chosen: map[int]*chosen{}}
+		s.ctx, s.end = context.WithCancel(ss.a.base)
+		ss.byRun[key] = s
+	}
+	s.mu.Lock()
+	s.touched = time.Now()
+	s.mu.Unlock()
+	return s
+}
+
+// load fills a new session.
+func (s *session) load(ctx context.Context, r *stepwell.Run, began time.Time) error {
+	a := s.all.a
+	t, err := s.all.tool(ctx, r.OrgID, r.ToolVersion)
+	if err != nil {
+		return err
+	}
+	raw, err := a.Store.RunCredentials(ctx, r.OrgID, r.ID)
+	if err != nil {
+		return err
+	}
+	secrets := map[string]json.RawMessage{}
+	if raw != nil {
+		if err := json.Unmarshal(raw, &secrets); err != nil {
+			return fmt.Errorf("credentials of run %s: not an object", r.ID)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tool, s.secrets, s.statusAt = t, secrets, began
+	s.mask = a.Masker(texts(secrets))
+	s.run = r
+	return nil
+}
+
+// texts are the texts in values, nested ones too: the secrets to be masked.
+func texts(values map[string]json.RawMessage) []string {
+	var out []string
+	var walk func(v any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case string:
+			out = append(out, v)
+		case []any:
+			for _, e := range v {
+				walk(e)
+			}
+		case map[string]any:
+			for _, e := range v {
+				walk(e)
+			}
+		}
+	}
+	for _, raw := range values {
+		var v any
+		if json.Unmarshal(raw, &v) == nil {
+			walk(v)
+		}
+	}
+	return out
+}
+
+// tool gives a tool version, compiled.
+func (ss *sessions) tool(ctx context.Context, org string, key int64) (*tool, error) {
+	ss.mu.Lock()
+	t := ss.tools[key]
+	ss.mu.Unlock()
+	if t != nil {
+		return t, nil
+	}
+	def, err := ss.a.Store.ToolByKey(ctx, org, key)
+	if err != nil {
+		return nil, err
+	}
+	compiled, err := engine.CompileTool(ctx, ss.a.Evaluator, def)
+	if err != nil {
+		return nil, fmt.Errorf("tool version %d: %w", key, err)
+	}
+	t = &tool{def: def, compiled: compiled}
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if len(ss.tools) >= maxToolsKept {
+		clear(ss.tools)
+	}
+	ss.tools[key] = t
+	return t, nil
+}
+
+func (s *session) isEnded() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ended
+}
+
+// finish notes that the run has ended: what is in flight for it is cut off, and nothing
+// begins any more.
+func (s *session) finish() {
+	s.mu.Lock()
+	s.ended = true
+	s.secrets = nil
+	s.drop()
+	s.mu.Unlock()
+	s.end()
+}
+
+// beginSend registers a request; ok is false when the run has ended. done must be called.
+func (s *session) beginSend() (done func(), ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return nil, false
+	}
+	s.sending.Add(1)
+	s.inFlight++
+	return func() {
+		s.mu.Lock()
+		s.inFlight--
+		s.touched = time.Now()
+		s.mu.Unlock()
+		s.sending.Done()
+	}, true
+}
+
+// Cancelled tells this process that a run has ended elsewhere: its requests are cut
+// off, and when it returns none is in flight.
+func (a *Activities) Cancelled(org, run string) {
+	a.sessions.mu.Lock()
+	s := a.sessions.byRun[runKey{org, run}]
+	a.sessions.mu.Unlock()
+	if s == nil {
+		return // a session that comes later reads the status from the store
+	}
+	s.finish()
+	s.sending.Wait()
+}
+
+// running notes that the run was running at a time.
+func (s *session) running(at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at.After(s.statusAt) {
+		s.statusAt = at
+	}
+}
+
+// checkNow is check without relying on an earlier one.
+func (s *session) checkNow(ctx context.Context) (running bool, err error) {
+	s.mu.Lock()
+	s.statusAt = time.Time{}
+	s.mu.Unlock()
+	return s.check(ctx)
+}
+
+// check makes sure that the run is running, by a status not older than statusFresh.
+func (s *session) check(ctx context.Context) (running bool, err error) {
+	s.mu.Lock()
+	ended, fresh := s.ended, time.Since(s.statusAt) < statusFresh
+	s.mu.Unlock()
+	if ended || fresh {
+		return !ended, nil
+	}
+	began := time.Now()
+	status, err := s.all.a.Store.RunStatus(ctx, s.key.org, s.key.run)
+	if err != nil {
+		return false, err
+	}
+	if status != stepwell.RunRunning {
+		s.finish()
+		return false, nil
+	}
+	s.running(began)
+	return true, nil
+}
+
+// pull gives what is stored of an item, read again when that is too old to be relied
+// on; the caller holds its lock until it is done with the page.
+func (s *session) pull(ctx context.Context, step, item int, again bool) (*pull, error) {
+	s.mu.Lock()
+	p := s.pulls[pullKey{step, item}]
+	if p == nil {
+		p = &pull{seen: map[string]bool{}}
+		p.known.Store(&known{state: engine.PageState{Page: 1}})
+		s.pulls[pullKey{step, item}] = p
+	}
+	s.mu.Unlock()
+	p.mu.Lock()
+	if !again && time.Since(p.at) < pullFresh {
+		return p, nil
+	}
+	began := time.Now()
+	err := s.all.a.Store.PageHeads(ctx, s.key.org, s.key.run, step, item, p.known.Load().high, func(head *stepwell.Page) error {
+		return p.advance(head)
+	})
+	if err != nil {
+		p.mu.Unlock()
+		return nil, err
+	}
+	p.at = began
+	return p, nil
+}
+
+// advance takes in the next stored page.
+func (p *pull) advance(head *stepwell.Page) error {
+	k := *p.known.Load()
+	if head.Page != k.high+1 {
+		return fmt.Errorf("page %d of item %d of step %d is missing", k.high+1, head.Item, head.Step)
+	}
+	k.high, k.last = head.Page, *head
+	k.last.Body = nil
+	k.records += head.Records
+	k.bytes += head.Bytes
+	if head.Cursor != "" {
+		p.seen[head.Cursor] = true
+	}
+	if head.Next != nil {
+		k.state = engine.PageState{}
+		if err := json.Unmarshal(head.Next, &k.state); err != nil {
+			return fmt.Errorf("page %d: its state: %w", head.Page, err)
+		}
+	}
+	p.known.Store(&k)
+	return nil
+}
+
+// scope is sourceData for one item of a step.
+func (s *session) scope(step int, currentItem json.RawMessage) engine.Scope {
+	def := s.tool.def
+	system := ""
+	if step < len(def.Steps) {
+		system = def.Steps[step].Config.SystemID
+	}
+	stored, credentials := engine.BindCredentials(nil, system, s.secrets)
+	return engine.SourceData(engine.Sources{
+		Inputs: s.run.Inputs, Results: &stepScope{s: s, before: step}, Stored: stored, Credentials: credentials, CurrentItem: currentItem,
+	})
+}
+
+// stepScope gives the values of the steps before one, read when they are asked for.
+type stepScope struct {
+	s      *session
+	before int
+}
+
+// Keys lists the ids of the steps before.
+func (x *stepScope) Keys() []string {
+	var keys []string
+	for i := range x.s.tool.def.Steps[:x.before] {
+		keys = append(keys, x.s.tool.def.Steps[i].ID)
+	}
+	return keys
+}
+
+// Get gives a step's envelope, or a loop's array of them.
+func (x *stepScope) Get(ctx context.Context, key string) (json.RawMessage, bool, error) {
+	for i := range x.s.tool.def.Steps[:x.before] {
+		if x.s.tool.def.Steps[i].ID == key {
+			v, err := x.s.value(ctx, i)
+			if err != nil || v == nil {
+				return nil, false, err
+			}
+			return v.Envelope, true, nil
+		}
+	}
+	return nil, false, nil
+}
+
+// value gives the value of a finished step.
+func (s *session) value(ctx context.Context, step int) (*results.Value, error) {
+	s.mu.Lock()
+	v := s.values[step]
+	s.mu.Unlock()
+	if v != nil {
+		return v, nil
+	}
+	v, err := s.all.a.results.Step(ctx, s.key.org, s.key.run, step, s.tool.def.Steps[step].DataSelector != "")
+	if err == nil && v != nil {
+		s.keep(step, v)
+	}
+	return v, err
+}
+
+// keep caches a value if it is small enough; kept reports whether it is there now.
+func (s *session) keep(step int, v *results.Value) (kept bool) {
+	size := int64(len(v.Envelope) + len(v.Data))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended || size > maxCached || s.values[step] != nil {
+		return s.values[step] == v
+	}
+	if s.all.bytes.Add(size) > maxCachedData {
+		s.all.bytes.Add(-size)
+		return false
+	}
+	s.values[step] = v
+	s.bytes += size
+	return true
+}
+
+// drop gives back what the session cached; the caller holds s.mu.
+func (s *session) drop() {
+	s.values = map[int]*results.Value{}
+	s.all.bytes.Add(-s.bytes)
+	s.bytes = 0
+}
+
+// tidy forgets sessions that nobody touches any more, ended ones sooner.
+func (ss *sessions) tidy(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		ss.mu.Lock()
+		for key, s := range ss.byRun {
+			if s.forgettable() {
+				delete(ss.byRun, key)
+			}
+		}
+		ss.mu.Unlock()
+	}
+}
+
+// forgettable reports whether nobody needs the session; its cache is given back then.
+// A session with a request in flight stays: a cancel must find it.
+func (s *session) forgettable() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	limit := sessionIdle
+	if s.ended {
+		limit = 5 * time.Second
+	}
+	if s.inFlight > 0 || time.Since(s.touched) < limit {
+		return false
+	}
+	s.drop()
+	return true
+}

@@ -1,0 +1,274 @@
+// Package app wires the program: it makes the parts from the configuration, starts
+// them, and stops them in the right order. It owns no behaviour of its own.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/worker"
+	"go.uber.org/zap"
+
+	"stepwell"
+	"stepwell/activities"
+	"stepwell/api"
+	"stepwell/engine"
+	"stepwell/engine/js"
+	"stepwell/internal/blob"
+	"stepwell/internal/config"
+	"stepwell/internal/outbound"
+	"stepwell/internal/secret"
+	"stepwell/internal/temporalsetup"
+	"stepwell/service"
+	"stepwell/store"
+	"stepwell/workflows"
+)
+
+// Parts says what a process is.
+type Parts struct{ Server, Worker bool }
+
+// Node is a running server, worker, or both.
+type Node struct {
+	Config  config.Config
+	Service *service.Service
+	log     *zap.Logger
+
+	blobs     *blob.Store
+	store     *store.Store
+	evaluator *js.Pool
+	temporal  client.Client
+	sender    *outbound.Client
+
+	activities *activities.Activities // nil without a worker
+	worker     worker.Worker
+	listener   net.Listener // nil without a server
+	http       *http.Server
+
+	background sync.WaitGroup
+	stop       context.CancelFunc
+}
+
+// startTimeout bounds what a start waits for: Postgres for migrations, Temporal for the namespace.
+const startTimeout = 60 * time.Second
+
+// Start makes and starts the parts of a process. Addresses of Postgres and Temporal
+// must be set. Close stops it.
+func Start(ctx context.Context, cfg config.Config, parts Parts, log *zap.Logger) (n *Node, err error) {
+	n = &Node{Config: cfg, log: log}
+	defer func() {
+		if err != nil {
+			n.Close(context.WithoutCancel(ctx))
+		}
+	}()
+	if err := n.open(ctx); err != nil {
+		return n, err
+	}
+	if parts.Server {
+		if n.listener, err = net.Listen("tcp", cfg.Listen); err != nil {
+			return n, fmt.Errorf("listen on %s: %w", cfg.Listen, err)
+		}
+	}
+	starting, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if err := n.store.Migrate(starting); err != nil {
+		return n, err
+	}
+	if err := n.assemble(parts); err != nil {
+		return n, err
+	}
+	if err := n.ensureNamespace(starting); err != nil {
+		return n, err
+	}
+	return n, n.run(ctx)
+}
+
+// open makes what server and worker share.
+func (n *Node) open(ctx context.Context) error {
+	cfg := n.Config
+	if cfg.DatabaseURL == "" || cfg.TemporalAddress == "" {
+		return errors.New("STEPWELL_DATABASE_URL and STEPWELL_TEMPORAL_ADDRESS must be set; `stepwell dev` brings both")
+	}
+	ring, err := secret.ParseRing(cfg.EncryptionKeys)
+	if err != nil {
+		return fmt.Errorf("STEPWELL_ENCRYPTION_KEYS: %w", err)
+	}
+	if cfg.BlobURL == "" {
+		dir, err := filepath.Abs(filepath.Join(cfg.DataDir, "blobs"))
+		if err != nil {
+			return err
+		}
+		cfg.BlobURL = "file://" + filepath.ToSlash(dir)
+	}
+	if n.blobs, err = blob.Open(ctx, cfg.BlobURL); err != nil {
+		return err
+	}
+	n.store, err = store.Open(ctx, store.Config{URL: cfg.DatabaseURL, MaxConns: int32(cfg.DatabaseConns), Blobs: n.blobs, Sealer: ring, Log: n.log})
+	if err != nil {
+		return err
+	}
+	if n.temporal, err = temporalsetup.Connect(cfg.TemporalAddress, n.log); err != nil {
+		return err
+	}
+	n.evaluator, err = js.NewPool(js.Options{Size: cfg.Evaluators})
+	return err
+}
+
+// assemble makes service, worker and server.
+func (n *Node) assemble(parts Parts) error {
+	cfg := n.Config
+	settings := workflows.DefaultSettings()
+	settings.Activities = cfg.Activities
+	sc := service.Config{Store: n.store, ListenURL: cfg.ListenURL, Workflows: workflows.NewClient(n.temporal, settings),
+		Evaluator: n.evaluator, Compiler: engine.Compiler{Evaluator: n.evaluator}, MaxOpen: cfg.MaxOpenRuns, Log: n.log}
+	if sc.ListenURL == "" {
+		sc.ListenURL = cfg.DatabaseURL
+	}
+	if parts.Worker {
+		if err := n.makeWorker(&sc); err != nil {
+			return err
+		}
+	}
+	n.Service = service.New(sc)
+	if parts.Server {
+		n.http = api.NewServer(cfg.Listen, api.New(api.Config{
+			Keys: n.Service.Keys(), Tools: n.Service.Tools(), Validator: n.Service, Runs: n.Service, Runner: n.Service,
+			Log: n.log, SyncWait: cfg.SyncWait, MaxBody: cfg.MaxBody, PublicURL: cfg.PublicURL, Notice: cfg.Notice,
+		}), n.log)
+	}
+	return nil
+}
+
+func (n *Node) makeWorker(sc *service.Config) (err error) {
+	cfg := n.Config
+	refuse := []string{cfg.TemporalAddress, store.Address(cfg.DatabaseURL)}
+	if n.listener != nil {
+		refuse = append(refuse, n.listener.Addr().String())
+	}
+	n.sender, err = outbound.New(outbound.Config{Mode: cfg.Egress, Allow: cfg.EgressAllow, Refuse: refuse, MaxAnswer: cfg.MaxAnswer})
+	if err != nil {
+		return err
+	}
+	sc.Worker = uuid.NewString()
+	n.activities = activities.New(activities.Config{
+		Worker: sc.Worker, Store: n.store, Evaluator: n.evaluator, Sender: n.sender, Log: n.log,
+		Masker: func(secrets []string) func(string) string { return secret.NewMasker(secrets).Mask },
+		Ended:  func(r *stepwell.Run) { n.Service.Ended(r) },
+	})
+	sc.Local = n.activities
+	n.worker = temporalsetup.NewWorker(n.temporal, n.activities, cfg.WorkerSlots, cfg.StopWait)
+	return nil
+}
+
+// run starts everything that was made.
+func (n *Node) run(ctx context.Context) error {
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	n.stop = stop
+	n.background.Go(func() { n.Service.Run(background) })
+	if n.worker != nil {
+		if err := n.worker.Start(); err != nil {
+			return fmt.Errorf("start the worker: %w", err)
+		}
+	}
+	return nil
+}
+
+// ensureNamespace waits for Temporal only as long as it takes to be sure that the
+// namespace is there; a worker cannot start without it.
+func (n *Node) ensureNamespace(ctx context.Context) error {
+	for {
+		err := temporalsetup.EnsureNamespace(ctx, n.temporal)
+		if err == nil {
+			return nil
+		}
+		n.log.Warn("waiting for Temporal", zap.String("address", n.Config.TemporalAddress), zap.Error(err))
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("Temporal at %s does not answer: %w", n.Config.TemporalAddress, err)
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// Serve begins to answer requests, when the process is a server.
+func (n *Node) Serve() {
+	n.background.Go(func() {
+		if err := n.http.Serve(n.listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
+			n.log.Error("the HTTP server ended", zap.Error(err))
+		}
+	})
+}
+
+// BaseURL is the address of the API, with /v1.
+func (n *Node) BaseURL() string {
+	addr := n.listener.Addr().(*net.TCPAddr)
+	host := addr.IP.String()
+	if addr.IP.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return "http://" + net.JoinHostPort(host, fmt.Sprint(addr.Port)) + "/v1"
+}
+
+// Close stops everything: no new requests and no new work, then what is in flight may
+// end for StopWait, then the rest is cut off. It leaves no goroutine behind.
+func (n *Node) Close(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, n.Config.StopWait)
+	defer cancel()
+	var stopping sync.WaitGroup
+	if n.http != nil {
+		stopping.Go(func() { n.closeHTTP(ctx) })
+	}
+	if n.worker != nil && n.stop != nil {
+		stopping.Go(n.worker.Stop)
+	}
+	stopping.Wait()
+	if n.activities != nil {
+		n.activities.Close(ctx)
+	}
+	if n.stop != nil {
+		n.stop()
+	}
+	n.background.Wait()
+	n.release()
+}
+
+// closeHTTP lets requests end, but for those that wait for a run: the run goes on
+// elsewhere, or at the next start.
+func (n *Node) closeHTTP(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, n.Config.StopWait/2)
+	defer cancel()
+	if err := n.http.Shutdown(ctx); err != nil {
+		n.http.Close()
+	}
+}
+
+// release closes connections and children, in the order of their making reversed.
+func (n *Node) release() {
+	if n.sender != nil {
+		n.sender.Close()
+	}
+	if n.evaluator != nil {
+		n.evaluator.Close()
+	}
+	if n.temporal != nil {
+		n.temporal.Close()
+	}
+	if n.store != nil {
+		n.store.Close()
+	}
+	if n.blobs != nil {
+		if err := n.blobs.Close(); err != nil {
+			n.log.Debug("close blobs", zap.Error(err))
+		}
+	}
+	if n.listener != nil {
+		n.listener.Close()
+	}
+}

@@ -1,0 +1,207 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+
+	"stepwell"
+	"stepwell/api"
+	"stepwell/results"
+	"stepwell/store"
+)
+
+// Get gives a run with its tool, its progress while it is running, and its data when
+// that is small enough to stand inline.
+func (s *Service) Get(ctx context.Context, org, id string) (*stepwell.Run, error) {
+	run, err := s.Store.Run(ctx, org, id)
+	if err != nil {
+		return nil, err
+	}
+	v, err := s.version(ctx, org, run.ToolVersion)
+	if err != nil {
+		return nil, err
+	}
+	run.Tool = v.def
+	if run.Status == stepwell.RunRunning {
+		run.Progress, err = s.progress(ctx, run)
+		return run, err
+	}
+	if run.Status == stepwell.RunSuccess && run.DataSize <= stepwell.MaxInlineData {
+		run.Data, err = s.data(ctx, run)
+	}
+	return run, err
+}
+
+// progress says how far a run is, from what it stored.
+func (s *Service) progress(ctx context.Context, run *stepwell.Run) (*stepwell.Progress, error) {
+	sums, err := s.Store.Summaries(ctx, run.OrgID, run.ID)
+	if err != nil {
+		return nil, err
+	}
+	p := &stepwell.Progress{}
+	if len(run.Tool.Steps) > 0 {
+		p.Step = run.Tool.Steps[0].ID
+	}
+	for _, sum := range sums {
+		p.Items += sum.Records
+		p.Bytes += sum.Bytes
+	}
+	if len(sums) > 0 {
+		last := sums[len(sums)-1]
+		p.Step, p.Page, p.Item = run.Tool.Steps[last.Step].ID, last.LastPage, last.LastItem
+	}
+	p.WaitingFor, err = s.Store.Waiting(ctx, run.OrgID, run.ID)
+	return p, err
+}
+
+// data reads the whole data of a successful run.
+func (s *Service) data(ctx context.Context, run *stepwell.Run) (json.RawMessage, error) {
+	r, err := s.Store.ReadResult(ctx, run.OrgID, run.ID)
+	if err != nil || r == nil {
+		return nil, err
+	}
+	if r.Step == nil {
+		return r.Body, nil
+	}
+	v, err := s.results.Step(ctx, run.OrgID, run.ID, *r.Step, run.Tool.Steps[*r.Step].DataSelector != "")
+	if err != nil || v == nil {
+		return nil, err
+	}
+	return v.Data, nil
+}
+
+// final gives an ended run as a synchronous caller gets it: with its data, whatever its
+// size, and its step results.
+func (s *Service) final(ctx context.Context, org, id string) (*stepwell.Run, error) {
+	run, err := s.Store.Run(ctx, org, id)
+	if err != nil {
+		return nil, err
+	}
+	v, err := s.version(ctx, org, run.ToolVersion)
+	if err != nil {
+		return nil, err
+	}
+	run.Tool = v.def
+	if run.Status == stepwell.RunSuccess {
+		if run.Data, err = s.data(ctx, run); err != nil {
+			return nil, err
+		}
+	}
+	err = s.rows(ctx, run, func(row stepwell.StepResult, sum store.StepRow) error {
+		if row.Success || sum.Loop {
+			value, err := s.results.Step(ctx, org, id, sum.Step, sum.Selects)
+			if err != nil {
+				return err
+			}
+			row.Data = results.RowData(v.compiled.Filters, value)
+		}
+		run.StepResults = append(run.StepResults, row)
+		return nil
+	})
+	return run, err
+}
+
+// rows walks over the rows of stepResults of a run, without their data.
+func (s *Service) rows(ctx context.Context, run *stepwell.Run, visit func(stepwell.StepResult, store.StepRow) error) error {
+	rows, err := s.Store.StepRows(ctx, run.OrgID, run.ID)
+	if err != nil {
+		return err
+	}
+	for _, r := range rows {
+		def := &run.Tool.Steps[r.Step]
+		r.Selects = def.DataSelector != ""
+		failed := r.Failed > 0 && (!r.Loop || !def.ContinueOnFailure())
+		if r.Done == 0 && !r.Loop {
+			failed = true // cut off in the middle of a pull
+		}
+		row := stepwell.StepResult{StepID: def.ID, Success: !failed, Error: r.FirstError}
+		if r.Loop && def.ContinueOnFailure() {
+			row.Error = ""
+		}
+		if def.Paginated() {
+			row.Pages, row.Items = r.Pages, r.Records
+			if !r.Loop {
+				row.EndedBy = r.EndedBy
+			}
+		}
+		if err := visit(row, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Results opens the stored results of an ended run; nil while it is running and when it
+// stored nothing.
+func (s *Service) Results(ctx context.Context, org, id string) (*api.Results, error) {
+	run, err := s.Store.Run(ctx, org, id)
+	if err != nil || run.Status == stepwell.RunRunning {
+		return nil, err
+	}
+	v, err := s.version(ctx, org, run.ToolVersion)
+	if err != nil {
+		return nil, err
+	}
+	run.Tool = v.def
+	out := &api.Results{StoredAt: run.CompletedAt}
+	if run.Status == stepwell.RunSuccess {
+		out.Data = func(ctx context.Context, w io.Writer) error { return s.writeData(ctx, w, run) }
+	}
+	err = s.rows(ctx, run, func(row stepwell.StepResult, r store.StepRow) error {
+		row.Data = nil
+		sr := api.StepResults{StepResult: row}
+		if r.Pages > r.Failed || r.Loop {
+			sr.Write, err = s.writerOf(ctx, run, v, r)
+		}
+		out.Steps = append(out.Steps, sr)
+		return err
+	})
+	if err == nil && out.Data == nil && len(out.Steps) == 0 {
+		return nil, nil
+	}
+	return out, err
+}
+
+// writerOf streams a step's data; filtered data is made whole first, and is nothing when
+// a filter refuses it.
+func (s *Service) writerOf(ctx context.Context, run *stepwell.Run, v *version, r store.StepRow) (api.JSONWriter, error) {
+	if v.compiled.Filters.Empty() {
+		return func(ctx context.Context, w io.Writer) error {
+			return s.results.Write(ctx, w, run.OrgID, run.ID, r.Step, r.Selects)
+		}, nil
+	}
+	value, err := s.results.Step(ctx, run.OrgID, run.ID, r.Step, r.Selects)
+	if err != nil || value == nil || value.Data == nil {
+		return nil, err
+	}
+	data, err := v.compiled.Filters.Apply(value.Data)
+	if err != nil {
+		return nil, nil // refused by a filter
+	}
+	return func(_ context.Context, w io.Writer) error {
+		_, err := w.Write(data)
+		return err
+	}, nil
+}
+
+func (s *Service) writeData(ctx context.Context, w io.Writer, run *stepwell.Run) error {
+	r, err := s.Store.ReadResult(ctx, run.OrgID, run.ID)
+	if err != nil {
+		return err
+	}
+	if r.Step != nil {
+		return s.results.Write(ctx, w, run.OrgID, run.ID, *r.Step, run.Tool.Steps[*r.Step].DataSelector != "")
+	}
+	_, err = w.Write(r.Body)
+	return err
+}
+
+// List gives a page of runs.
+func (s *Service) List(ctx context.Context, org string, q api.RunQuery) (api.Listed[*stepwell.Run], error) {
+	runs, total, more, err := s.Store.ListRuns(ctx, org, store.RunQuery{
+		ToolID: q.ToolID, Status: q.Status, RequestSources: q.RequestSources, UserID: q.UserID, SystemID: q.SystemID,
+		RerunOf: q.RerunOf, ParentRunID: q.ParentRunID, StartedAfter: q.StartedAfter, StartedBefore: q.StartedBefore,
+		OnlyTools: q.OnlyTools, Page: q.Page, Limit: q.Limit})
+	return api.Listed[*stepwell.Run]{Items: runs, Total: total, More: more}, err
+}

@@ -1,0 +1,144 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"stepwell"
+	"stepwell/store"
+)
+
+// How the sweeper works (design, step 10).
+const (
+	sweepEvery      = 3 * time.Second
+	undispatchedAge = 10 * time.Second // after which a run whose workflow is not known to have started is started again
+	startsPerSweep  = 300
+	silentFor       = 60 * time.Second // without progress, after which Temporal is asked about a run
+	asksPerSweep    = 60               // 20 a second
+	abortedFor      = 2 * time.Minute  // after its cancel, for which a run's workflow is cancelled again
+	cancelsPerSweep = 100
+	maxTaskAttempts = 5              // failures of a workflow task in a row, after which its run is given up
+	startDeadline   = 36 * time.Hour // half of the namespace's retention: an older run is not started any more
+)
+
+// sweep puts right what crashes left, in one process at a time, until ctx ends.
+func (s *Service) sweep(ctx context.Context) {
+	every(ctx, sweepEvery, func() {
+		ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+		defer cancel()
+		_, err := s.Store.Sweep(ctx, func(ctx context.Context) error {
+			if err := s.sweepStarts(ctx); err != nil {
+				return err
+			}
+			if err := s.sweepSilent(ctx); err != nil {
+				return err
+			}
+			return s.sweepAborted(ctx)
+		})
+		if err != nil && ctx.Err() == nil {
+			s.Log.Warn("the sweeper will try again", zap.Error(err))
+		}
+	})
+}
+
+// sweepStarts starts runs whose workflow is not known to have started.
+func (s *Service) sweepStarts(ctx context.Context) error {
+	refs, err := s.Store.Undispatched(ctx, undispatchedAge, startsPerSweep)
+	if err != nil || len(refs) == 0 {
+		return err
+	}
+	if err := s.Workflows.Ready(ctx); err != nil {
+		return fmt.Errorf("%d runs wait for Temporal: %w", len(refs), err)
+	}
+	for _, ref := range refs {
+		run, err := s.Store.Run(ctx, ref.Org, ref.Run)
+		if err != nil {
+			return err
+		}
+		if time.Since(run.StartedAt) > startDeadline {
+			if err := s.giveUp(ctx, ref, "The run could not be started: Temporal was away for too long"); err != nil {
+				return err
+			}
+			continue
+		}
+		v, err := s.version(ctx, ref.Org, run.ToolVersion)
+		if err != nil {
+			return err
+		}
+		if err := s.Workflows.StartRun(ctx, ref.Org, ref.Run, v.def); err != nil {
+			return err
+		}
+		s.started.add(ref)
+	}
+	s.Log.Info("the sweeper started runs", zap.Int("runs", len(refs)))
+	return nil
+}
+
+// sweepSilent asks Temporal about runs that store nothing, and fails those that no
+// workflow will ever finish.
+func (s *Service) sweepSilent(ctx context.Context) error {
+	refs, err := s.Store.Stale(ctx, silentFor, asksPerSweep)
+	if err != nil {
+		return err
+	}
+	for _, ref := range refs {
+		progressed, err := s.Store.Checked(ctx, ref, silentFor)
+		if err != nil {
+			return err
+		}
+		if progressed {
+			continue
+		}
+		if err := s.examine(ctx, ref); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Service) examine(ctx context.Context, ref store.RunRef) error {
+	state, err := s.Workflows.RunState(ctx, ref.Org, ref.Run)
+	if err != nil {
+		return err
+	}
+	switch {
+	case !state.Known:
+		return nil // not started yet, or Temporal's data is gone: sweepStarts decides by age
+	case !state.Open:
+		return s.giveUp(ctx, ref, fmt.Sprintf("The run's workflow ended without finishing the run (%s)", state.Status))
+	case state.TaskAttempt > maxTaskAttempts:
+		if err := s.giveUp(ctx, ref, "The run's workflow could not go on; the service's log says more"); err != nil {
+			return err
+		}
+		return s.Workflows.TerminateRun(ctx, ref.Org, ref.Run, "the run was given up")
+	}
+	return nil
+}
+
+// giveUp fails a run that nobody will finish.
+func (s *Service) giveUp(ctx context.Context, ref store.RunRef, reason string) error {
+	_, _, finished, err := s.Store.FinishRun(ctx, stepwell.Finish{Org: ref.Org, Run: ref.Run, Status: stepwell.RunFailed, Error: reason})
+	if finished {
+		s.Log.Warn("the sweeper gave a run up", zap.String("run", ref.Run), zap.String("reason", reason))
+		s.Ended(&stepwell.Run{OrgID: ref.Org, ID: ref.Run})
+	}
+	return err
+}
+
+// sweepAborted cancels the workflows of cancelled runs again: Temporal may have been
+// away when they were cancelled.
+func (s *Service) sweepAborted(ctx context.Context) error {
+	refs, err := s.Store.RecentlyAborted(ctx, abortedFor, cancelsPerSweep)
+	if err != nil {
+		return err
+	}
+	for _, ref := range refs {
+		if err := s.Workflows.CancelRun(ctx, ref.Org, ref.Run); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,99 @@
+package workflows
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
+
+	"stepwell"
+)
+
+// Client starts, cancels and looks at the workflows of runs. It is the only way by
+// which others do that.
+type Client struct {
+	temporal client.Client
+	settings Settings
+}
+
+// NewClient makes a client; settings go into the input of every run that it starts.
+func NewClient(c client.Client, settings Settings) *Client {
+	return &Client{temporal: c, settings: settings}
+}
+
+// StartRun starts the workflow of a recorded run. One that has started already, or has
+// even ended, is left alone and counts as success.
+func (c *Client) StartRun(ctx context.Context, org, run string, t *stepwell.Tool) error {
+	_, err := c.temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
+		ID:                                       RunID(org, run),
+		TaskQueue:                                TaskQueue,
+		WorkflowTaskTimeout:                      TaskTimeout,
+		WorkflowIDReusePolicy:                    enumspb.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE,
+		WorkflowExecutionErrorWhenAlreadyStarted: true,
+		EnableEagerStart:                         true,
+		StaticSummary:                            t.ID,
+	}, RunToolName, RunInput{Org: org, Run: run, Plan: Plan(t), Settings: c.settings})
+	if temporal.IsWorkflowExecutionAlreadyStartedError(err) {
+		return nil
+	}
+	return err
+}
+
+// CancelRun asks the workflow of a run to end. One that is unknown or has ended is left alone.
+func (c *Client) CancelRun(ctx context.Context, org, run string) error {
+	err := c.temporal.CancelWorkflow(ctx, RunID(org, run), "")
+	var missing *serviceerror.NotFound
+	if errors.As(err, &missing) {
+		return nil
+	}
+	return err
+}
+
+// State is what Temporal knows of a run's workflow.
+type State struct {
+	Known       bool   // false: there is no such workflow (any more)
+	Open        bool   // it is running
+	Status      string // of one that is closed, for example Terminated
+	TaskAttempt int32  // of its pending workflow task: above 1, the task has failed or timed out
+}
+
+// RunState asks for the state of a run's workflow.
+func (c *Client) RunState(ctx context.Context, org, run string) (State, error) {
+	d, err := c.temporal.DescribeWorkflowExecution(ctx, RunID(org, run), "")
+	var missing *serviceerror.NotFound
+	if errors.As(err, &missing) {
+		return State{}, nil
+	}
+	if err != nil {
+		return State{}, err
+	}
+	status := d.GetWorkflowExecutionInfo().GetStatus()
+	return State{
+		Known:       true,
+		Open:        status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING,
+		Status:      status.String(),
+		TaskAttempt: d.GetPendingWorkflowTask().GetAttempt(),
+	}, nil
+}
+
+// TerminateRun ends the workflow of a run at once, without letting it do anything more.
+func (c *Client) TerminateRun(ctx context.Context, org, run, reason string) error {
+	err := c.temporal.TerminateWorkflow(ctx, RunID(org, run), "", reason)
+	var missing *serviceerror.NotFound
+	if errors.As(err, &missing) {
+		return nil
+	}
+	return err
+}
+
+// Ready reports whether Temporal answers.
+func (c *Client) Ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	_, err := c.temporal.CheckHealth(ctx, &client.CheckHealthRequest{})
+	return err
+}

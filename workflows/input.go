@@ -1,0 +1,80 @@
+package workflows
+
+import (
+	"time"
+
+	"stepwell"
+)
+
+// RunInput is all that a run's workflow knows: ids, a slim plan, every setting that
+// shapes its commands, and where it stands.
+type RunInput struct {
+	Org      string     `json:"org"`
+	Run      string     `json:"run"`
+	Plan     []PlanStep `json:"plan"`
+	Settings Settings   `json:"settings"`
+	At       Position   `json:"at,omitzero"`
+}
+
+// PlanStep is what the workflow needs to know of a step.
+type PlanStep struct {
+	ID          string `json:"id"`
+	Effects     bool   `json:"effects,omitempty"`
+	Selects     bool   `json:"selects,omitempty"` // has a dataSelector
+	Continue    bool   `json:"continue,omitempty"`
+	Concurrency int    `json:"concurrency,omitempty"`
+}
+
+// Settings travel in the input: a changed default cannot break an open run.
+type Settings struct {
+	Activities      string        `json:"activities"`      // auto or regular
+	SlowPage        time.Duration `json:"slowPage"`        // a step whose last request took this long goes on with regular activities
+	YieldCount      int           `json:"yieldCount"`      // local activities after which the task is let go
+	YieldAfter      time.Duration `json:"yieldAfter"`      // time after which the task is let go
+	Lease           time.Duration `json:"lease"`           // from the start of its workflow task, in which a local activity may send
+	ContinueCount   int           `json:"continueCount"`   // activities after which the run continues as new
+	ContinueMinAge  time.Duration `json:"continueMinAge"`  // before which it does not: the server would make it wait
+	ActivityTimeout time.Duration `json:"activityTimeout"` // start to close of a regular activity
+}
+
+// Kinds of activities that a run may use.
+const (
+	ActivitiesAuto    = "auto"
+	ActivitiesRegular = "regular"
+)
+
+// DefaultSettings are the measured defaults of the design, "Which kind of activity".
+func DefaultSettings() Settings {
+	return Settings{
+		Activities:      ActivitiesAuto,
+		SlowPage:        2 * time.Second,
+		YieldCount:      250,
+		YieldAfter:      1500 * time.Millisecond,
+		Lease:           3500 * time.Millisecond,
+		ContinueCount:   2000,
+		ContinueMinAge:  time.Second,
+		ActivityTimeout: 2 * time.Hour,
+	}
+}
+
+// Position is where a run stands when it continues as new: the next page of the next
+// item of a step. Everything before it is stored.
+type Position struct {
+	Step   int   `json:"step,omitempty"`
+	Item   int   `json:"item,omitempty"`
+	Page   int   `json:"page,omitempty"`   // 0 means 1
+	TookMS int64 `json:"tookMs,omitempty"` // of the step's last page
+}
+
+// Plan makes the plan of a tool.
+func Plan(t *stepwell.Tool) []PlanStep {
+	plan := make([]PlanStep, len(t.Steps))
+	for i := range t.Steps {
+		s := &t.Steps[i]
+		plan[i] = PlanStep{ID: s.ID, Effects: s.Effects(), Selects: s.DataSelector != "", Continue: s.ContinueOnFailure()}
+		if s.Concurrency > 1 && plan[i].Selects {
+			plan[i].Concurrency = s.Concurrency
+		}
+	}
+	return plan
+}
