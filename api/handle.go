@@ -73,7 +73,7 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, rt *route, vars map[
 	req := &request{vars: vars, trace: traceOf(r), base: a.base(r)}
 	out := a.newAnswer(w, &req.trace)
 	if r.ContentLength != 0 {
-
+		out.readSoon() // holds for what net/http reads of the body after a refusal, too
 	}
 	defer out.finish()
 	defer func() { a.note(r, rt, req, out, started) }()
