@@ -76,7 +76,7 @@ func (m *memory) grant(l *lease, n int64) bool {
 	case m.free >= n:
 		m.free -= n
 		l.held += n
-	case false:
+	case m.reserve:
 		m.reserve, l.reserve = false, true
 	default:
 		return false
