@@ -92,8 +92,8 @@ func newServer(addr string, h http.Handler, log *zap.Logger, headers time.Durati
 		Addr:              addr,
 		Handler:           h,
 		ReadHeaderTimeout: headers,
-		// The adapter renews both of these as a body or an answer moves on; a write
-		// timeout has to be there for a kept connection to start each request afresh.
+		// For answers that net/http writes itself; the adapter sets its own deadlines as a
+		// body or an answer moves on.
 		WriteTimeout:                 time.Minute,
 		IdleTimeout:                  idleTimeout,
 		MaxHeaderBytes:               maxHeaderBytes,

@@ -272,17 +272,13 @@ func (o *answerWriter) finish() {
 }
 
 // readSoon lets the next read of the request's body wait for as long as a sender may
-// be silent.
+// be silent. net/http takes the deadline away at the end of the body.
 func (o *answerWriter) readSoon() {
 	_ = o.control.SetReadDeadline(time.Now().Add(o.silence)) // fails only with a writer that has no connection
 }
 
 // writeSoon does the same for the next write, and a reader that takes nothing.
 func (o *answerWriter) writeSoon() { _ = o.control.SetWriteDeadline(time.Now().Add(o.silence)) }
-
-// readFree takes the deadline away: while a request is handled, net/http watches the
-// connection, and a deadline would look like a caller who hung up.
-func (o *answerWriter) readFree() { _ = o.control.SetReadDeadline(time.Time{}) }
 
 // cut ends the connection without an answer, or in the middle of one.
 func (o *answerWriter) cut() { panic(http.ErrAbortHandler) }

@@ -77,7 +77,6 @@ func (a *API) readBody(r *http.Request, out *answerWriter) ([]byte, error) {
 		}
 		switch {
 		case err == io.EOF:
-			out.readFree()
 			return b.bytes, nil
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return nil, errSilent

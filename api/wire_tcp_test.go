@@ -2,6 +2,7 @@ package api
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -131,7 +132,7 @@ func TestSilentSenders(t *testing.T) {
 		body := `{"outputTransform":"(s) => s.abcdefgh"}`
 		fmt.Fprintf(conn, "POST /v1/tools HTTP/1.1\r\n%sContent-Length: %d\r\n\r\n", rawKey, len(body))
 		for i := 0; i < len(body); i += 4 { // together longer than the silence that is allowed
-			time.Sleep(quick / 6)
+			pass(quick / 6)
 			if _, err := io.WriteString(conn, body[i:min(i+4, len(body))]); err != nil {
 				t.Fatal(err)
 			}
@@ -152,24 +153,55 @@ func TestLongWaitOutlivesDeadlines(t *testing.T) {
 	const quick = 100 * time.Millisecond
 	m := newMemory()
 	m.hold = make(chan struct{})
-	m.finish = func(_ NewRun, r *stepwell.Run) {}
-	address := listen(t, newTestAPI(m, nil), quick)
-	conn := dial(t, address)
-	fmt.Fprintf(conn, "POST /v1/tools/orders/run HTTP/1.1\r\n%sContent-Length: 2\r\n\r\n{}", rawKey)
-	timer := time.NewTimer(4 * quick) // longer than every deadline: this is what is tested
-	defer timer.Stop()
-	<-timer.C
-	close(m.hold)
+	m.finish = func(NewRun, *stepwell.Run) {}
+	conn := dial(t, listen(t, newTestAPI(m, nil), quick))
 	answers := bufio.NewReader(conn)
-	for range 2 {
+	answer := func(status int) {
+		t.Helper()
 		res, err := http.ReadResponse(answers, nil)
-		if err != nil || res.StatusCode != 200 {
+		if err != nil || res.StatusCode != status {
 			t.Fatalf("%v %v", res, err)
 		}
 		if _, err := io.Copy(io.Discard, res.Body); err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(conn, "GET /v1/me HTTP/1.1\r\n%s\r\n", rawKey)
+	}
+	fmt.Fprintf(conn, "POST /v1/tools/orders/run HTTP/1.1\r\n%sContent-Length: 2\r\n\r\n{}", rawKey)
+	pass(4 * quick)
+	close(m.hold)
+	answer(200)
+	pass(4 * quick)
+	fmt.Fprintf(conn, "PUT /v1/tools/orders HTTP/1.1\r\n%sExpect: 100-continue\r\nContent-Length: 2\r\n\r\n", rawKey)
+	answer(100)
+	fmt.Fprint(conn, "{}")
+	answer(200)
+}
+
+// pass lets time pass where that time is what is tested.
+func pass(d time.Duration) { <-time.After(d) }
+
+// TestLongStream: a stream may take longer than any deadline, as long as it moves.
+func TestLongStream(t *testing.T) {
+	t.Parallel()
+	const quick = 200 * time.Millisecond
+	m := newMemory()
+	m.results["acme/run-1"].Data = func(_ context.Context, w io.Writer) error {
+		for range 16 {
+			pass(quick / 4)
+			if _, err := io.WriteString(w, strings.Repeat(" ", sendPart)); err != nil {
+				return err
+			}
+		}
+		_, err := io.WriteString(w, "1")
+		return err
+	}
+	res, err := http.Get("http://" + listen(t, newTestAPI(m, nil), quick) + "/v1/runs/run-1/results?token=admin-key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if n, err := io.Copy(io.Discard, res.Body); err != nil || n < 16*sendPart {
+		t.Errorf("%d bytes, %v", n, err)
 	}
 }
 
