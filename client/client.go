@@ -122,10 +122,13 @@ func (c *Client) do(ctx context.Context, in call, out any) (int, error) {
 func (c *Client) send(ctx context.Context, in call) (*http.Response, error) {
 	var body []byte
 	if in.body != nil {
-		var err error
-		if body, err = json.Marshal(in.body); err != nil {
+		var b bytes.Buffer
+		e := json.NewEncoder(&b)
+		e.SetEscapeHTML(false) // inputs are shown again as they were sent
+		if err := e.Encode(in.body); err != nil {
 			return nil, fmt.Errorf("encode the request: %w", err)
 		}
+		body = b.Bytes()
 	}
 	pause := c.pause
 	for try := 0; ; try++ {
