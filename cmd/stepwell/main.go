@@ -12,7 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"stepwell/engine/js"
-	"stepwell/internal/app"
+	"stepwell/internal/app/dev"
 	"stepwell/internal/cli"
 	"stepwell/internal/config"
 	"stepwell/internal/logging"
@@ -41,9 +41,9 @@ func main() {
 	code := cli.Main(ctx, os.Args[1:], cli.Commands{
 		Version:  version,
 		Defaults: cli.DevOptions{Listen: cfg.Listen, DataDir: cfg.DataDir},
-		Dev:      func(ctx context.Context, o cli.DevOptions) error { return app.Dev(ctx, cfg, o, os.Stdout, tty, log) },
+		Dev:      func(ctx context.Context, o cli.DevOptions) error { return dev.Run(ctx, cfg, o, os.Stdout, tty, log) },
 		CreateOrganization: func(ctx context.Context, name, dir string) (string, error) {
-			return app.CreateOrganization(ctx, cfg, name, dir, log)
+			return dev.CreateOrganization(ctx, cfg, name, dir, log)
 		},
 	})
 	stop()

@@ -1,4 +1,7 @@
-package app
+// Package dev is `stepwell dev`: the stack of one machine, server and worker in this
+// process, and the demo. It owns what a data directory holds beside the databases. It is
+// apart from app so that no production binary links the stack's supervisor.
+package dev
 
 import (
 	"context"
@@ -14,6 +17,7 @@ import (
 
 	"stepwell"
 	"stepwell/client"
+	"stepwell/internal/app"
 	"stepwell/internal/cli"
 	"stepwell/internal/config"
 	"stepwell/internal/demo"
@@ -29,8 +33,8 @@ const demoMark = "demo-shown"
 // urlFile holds the address of the running Postgres, for `stepwell admin`.
 const urlFile = "database-url"
 
-// Dev runs the whole stack on this machine until ctx ends.
-func Dev(ctx context.Context, cfg config.Config, opts cli.DevOptions, out io.Writer, tty bool, log *zap.Logger) error {
+// Run runs the whole stack on this machine until ctx ends.
+func Run(ctx context.Context, cfg config.Config, opts cli.DevOptions, out io.Writer, tty bool, log *zap.Logger) error {
 	cfg.Listen, cfg.DataDir = opts.Listen, opts.DataDir
 	stack, err := devstack.Start(ctx, devstack.Options{DataDir: cfg.DataDir, DatabaseURL: cfg.DatabaseURL, TemporalAddress: cfg.TemporalAddress, Log: log})
 	if err != nil {
@@ -50,7 +54,7 @@ func Dev(ctx context.Context, cfg config.Config, opts cli.DevOptions, out io.Wri
 	if err := devFiles(&cfg); err != nil {
 		return err
 	}
-	n, err := Start(ctx, cfg, Parts{Server: true, Worker: true}, log)
+	n, err := app.Start(ctx, cfg, app.Parts{Server: true, Worker: true}, log)
 	if err != nil {
 		return err
 	}
@@ -65,7 +69,7 @@ func Dev(ctx context.Context, cfg config.Config, opts cli.DevOptions, out io.Wri
 	n.Serve()
 	fmt.Fprintf(out, "ready %s\n", n.BaseURL())
 	log.Info("serving", zap.String("base", n.BaseURL()), zap.String("egress", cfg.Egress))
-	if err := show(ctx, n, opts.Demo, key, out, tty); err != nil && ctx.Err() == nil {
+	if err := show(ctx, n, opts.Demo, key, out, tty, log); err != nil && ctx.Err() == nil {
 		fmt.Fprintln(out, err)
 	}
 	<-ctx.Done()
@@ -105,7 +109,7 @@ func writeDurably(path string, text []byte) error {
 }
 
 // show runs the demo when it is asked for, and writes what stays on the screen.
-func show(ctx context.Context, n *Node, mode cli.DemoMode, key string, out io.Writer, tty bool) error {
+func show(ctx context.Context, n *app.Node, mode cli.DemoMode, key string, out io.Writer, tty bool, log *zap.Logger) error {
 	ready := cli.Ready{BaseURL: n.BaseURL(), AdminKey: key}
 	var failed error
 	if mode != cli.DemoOff {
@@ -121,7 +125,7 @@ func show(ctx context.Context, n *Node, mode cli.DemoMode, key string, out io.Wr
 		mark := filepath.Join(n.Config.DataDir, demoMark)
 		_, err = os.Stat(mark)
 		if mode == cli.DemoAlways || err != nil {
-			if failed = runDemo(ctx, n, out, tty, upstream.URL()); failed == nil {
+			if failed = runDemo(ctx, n, out, tty, upstream.URL(), log); failed == nil {
 				failed = os.WriteFile(mark, nil, 0o600)
 			}
 		}
@@ -135,8 +139,8 @@ func show(ctx context.Context, n *Node, mode cli.DemoMode, key string, out io.Wr
 }
 
 // runDemo runs the demo with a key of its own, which ends with it.
-func runDemo(ctx context.Context, n *Node, out io.Writer, tty bool, upstream string) error {
-	org, err := n.store.FirstOrganization(ctx)
+func runDemo(ctx context.Context, n *app.Node, out io.Writer, tty bool, upstream string, log *zap.Logger) error {
+	org, err := n.Service.Store.FirstOrganization(ctx)
 	if err != nil {
 		return err
 	}
@@ -147,7 +151,7 @@ func runDemo(ctx context.Context, n *Node, out io.Writer, tty bool, upstream str
 	}
 	defer func() {
 		if err := keys.Delete(context.WithoutCancel(ctx), org, key.ID); err != nil {
-			n.log.Warn("the demo's key was not deleted; it ends within an hour", zap.Error(err))
+			log.Warn("the demo's key was not deleted; it ends within an hour", zap.Error(err))
 		}
 	}()
 	return cli.RunDemo(ctx, out, tty, client.New(n.BaseURL(), text), upstream)
