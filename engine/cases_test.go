@@ -60,6 +60,7 @@ type result struct {
 	State    json.RawMessage   `json:"state,omitempty"`
 	Files    json.RawMessage   `json:"files,omitempty"`
 	Problems []string          `json:"problems,omitempty"`
+	JSCalls  int               `json:"jsCalls,omitempty"` // Evaluate calls of the run
 }
 
 func runCase(t *testing.T, file string) {
@@ -209,6 +210,7 @@ func showRequest(req *engine.Request) string {
 // runner drives a tool as a run does, without durability.
 type runner struct {
 	t     *testing.T
+	js    counter
 	tool  *stepwell.Tool
 	in    runInput
 	send  func(*engine.Request) (*engine.Answer, error)
@@ -228,6 +230,7 @@ func (r *runner) run() result {
 			r.t.Errorf("an error of no step: %v", err)
 		}
 	}
+	r.got.JSCalls = r.js.evaluated
 	if string(r.state) != string(r.in.State) {
 		r.got.State = r.state
 	}
@@ -236,7 +239,7 @@ func (r *runner) run() result {
 
 func (r *runner) steps() error {
 	ctx := r.t.Context()
-	compiled, err := engine.CompileTool(ctx, evaluator(r.t), r.tool)
+	compiled, err := engine.CompileTool(ctx, &r.js, r.tool)
 	if err != nil {
 		return err
 	}
@@ -258,7 +261,7 @@ func (r *runner) steps() error {
 		r.got.Steps = append(r.got.Steps, envelope)
 	}
 	if compiled.Output != nil {
-		res, err := compiled.Output.Transform(ctx, evaluator(r.t), r.scope(nil, ""))
+		res, err := compiled.Output.Transform(ctx, &r.js, r.scope(nil, ""))
 		if err != nil {
 			return err
 		}
@@ -283,7 +286,7 @@ func (r *runner) scope(item json.RawMessage, system string) engine.Scope {
 }
 
 func (r *runner) step(ctx context.Context, s *engine.Step, def *stepwell.Step) (json.RawMessage, error) {
-	sel, err := s.Select(ctx, evaluator(r.t), r.scope(nil, def.Config.SystemID))
+	sel, err := s.Select(ctx, &r.js, r.scope(nil, def.Config.SystemID))
 	if err != nil {
 		return nil, err
 	}
@@ -325,7 +328,7 @@ func (r *runner) item(ctx context.Context, s *engine.Step, def *stepwell.Step, i
 func (r *runner) fetch(ctx context.Context, s *engine.Step, def *stepwell.Step, index int, item json.RawMessage) (json.RawMessage, error) {
 	scope := r.scope(item, def.Config.SystemID)
 	if def.IsTransform() {
-		res, err := s.Transform(ctx, evaluator(r.t), scope)
+		res, err := s.Transform(ctx, &r.js, scope)
 		r.keep(res)
 		return res.Data, err
 	}
@@ -375,7 +378,7 @@ func (r *runner) pages(ctx context.Context, s *engine.Step, scope engine.Scope, 
 }
 
 func (r *runner) page(ctx context.Context, s *engine.Step, scope engine.Scope, st *engine.PageState, item, n int, seen func(string) bool) (*engine.PageOutcome, error) {
-	req, err := s.Build(ctx, evaluator(r.t), scope, st)
+	req, err := s.Build(ctx, &r.js, scope, st)
 	if err != nil {
 		return nil, err
 	}
@@ -384,5 +387,5 @@ func (r *runner) page(ctx context.Context, s *engine.Step, scope engine.Scope, s
 	if err != nil {
 		return nil, err
 	}
-	return s.Interpret(ctx, evaluator(r.t), scope, st, seen, a)
+	return s.Interpret(ctx, &r.js, scope, st, seen, a)
 }

@@ -36,9 +36,15 @@ func checkJSON(b []byte) error {
 	return nil
 }
 
+// structural marks the bytes that matter between the values of a container.
+var structural = [256]bool{'"': true, '{': true, '}': true, '[': true, ']': true}
+
 func deeperThan(b []byte, limit int) bool {
 	depth := 0
 	for i := 0; i < len(b); i++ {
+		if !structural[b[i]] {
+			continue
+		}
 		switch b[i] {
 		case '"':
 			i = stringEnd(b, i) - 1
@@ -70,18 +76,32 @@ func skipSpace(b []byte, i int) int {
 	return i
 }
 
+// shortString is how far stringEnd looks byte by byte: most strings end before a
+// vector search has begun to pay.
+const shortString = 24
+
 // stringEnd is the index after the closing quote of the string that opens at i.
 func stringEnd(b []byte, i int) int {
-	for j := i + 1; j < len(b); {
+	j := i + 1
+	for end := min(len(b), j+shortString); j < end; j++ {
+		switch b[j] {
+		case '"':
+			return j + 1
+		case '\\':
+			j++
+		}
+	}
+	for j < len(b) {
 		k := bytes.IndexByte(b[j:], '"')
 		if k < 0 {
 			break
 		}
-		j += k + 1
+		k += j
 		slashes := 0
-		for p := j - 2; p > i && b[p] == '\\'; p-- {
+		for p := k - 1; p >= j && b[p] == '\\'; p-- {
 			slashes++
 		}
+		j = k + 1
 		if slashes%2 == 0 {
 			return j
 		}
@@ -100,6 +120,9 @@ func valueEnd(b []byte, i int) int {
 	case '{', '[':
 		depth := 0
 		for ; i < len(b); i++ {
+			if !structural[b[i]] {
+				continue
+			}
 			switch b[i] {
 			case '"':
 				i = stringEnd(b, i) - 1

@@ -35,7 +35,7 @@ func (p Problem) String() string {
 }
 
 // schemaURL is the base of references inside a schema. Nothing is ever loaded.
-const schemaURL = "schema:/"
+const schemaURL = "https://schema.invalid/"
 
 // noRemote refuses to load anything: a schema must be complete in itself.
 type noRemote struct{}
@@ -76,8 +76,9 @@ func compileOptional(raw json.RawMessage) (*Schema, error) {
 func schemaError(err error) error {
 	var invalid *jsonschema.ValidationError
 	var schema *jsonschema.SchemaValidationError
+	var load *jsonschema.LoadURLError
 	switch {
-	case errors.Is(err, errRemoteRef):
+	case errors.As(err, &load):
 		return errRemoteRef
 	case errors.As(err, &schema) && errors.As(schema.Err, &invalid):
 		if problems := problemsOf(invalid); len(problems) > 0 {
