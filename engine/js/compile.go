@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -43,8 +44,8 @@ type program struct {
 	name     string        // of formName
 	input    int           // the parameter that `$` names
 	source   string
-	lead     int           // bytes of our own before the source in its first line
-	reach    []*paths      // by parameter: what the source can read
+	lead     int      // bytes of our own before the source in its first line
+	reach    []*paths // by parameter: what the source can read
 	names    map[string]bool
 }
 
@@ -61,7 +62,7 @@ func compile(source string, params []string) (*program, *engine.ExpressionError)
 		return nil, &engine.ExpressionError{Message: "SyntaxError: the expression is empty"}
 	}
 	names := strings.Join(params, ",")
-	if !contains(params, "$") {
+	if !slices.Contains(params, "$") {
 		names += ",$"
 	}
 	var best *parseError
@@ -85,23 +86,9 @@ func compile(source string, params []string) (*program, *engine.ExpressionError)
 	return nil, best.expression(source)
 }
 
-func contains(list []string, s string) bool {
-	for _, l := range list {
-		if l == s {
-			return true
-		}
-	}
-	return false
-}
-
 // inputOf is the index of the parameter that names the input.
 func inputOf(params []string) int {
-	for i, p := range params {
-		if p == inputName {
-			return i
-		}
-	}
-	return 0
+	return max(slices.Index(params, inputName), 0)
 }
 
 // reader tries the ways to read one source.
@@ -111,25 +98,29 @@ type reader struct {
 	tree   *ast.Program
 }
 
-var pathStart = regexp.MustCompile(`^\s*(\?\.)?\.?[\pL$_]`)
+// pathStart begins a path in the input, and no number and no spread.
+var pathStart = regexp.MustCompile(`^\s*\??\.[\pL$_]`)
 
 // expression reads the source as one expression, a path in the input included.
 func (r *reader) expression() (*ast.FunctionLiteral, int, *parseError) {
 	prefix := ""
-	if s := strings.TrimSpace(r.source); (s[0] == '.' || strings.HasPrefix(s, "?.")) && pathStart.MatchString(s) {
+	if pathStart.MatchString(r.source) {
 		prefix = "$"
 	}
 	// Only between brackets is it certain that the source closes none of ours;
 	// only between parentheses that it is one expression.
+	a := attempt{r.head + "return (" + prefix, "\n)})"}
 	fn, err := r.parse(attempt{r.head + "return [" + prefix, "\n]})"})
 	if err != nil {
+		if _, other := r.parse(a); other != nil && other.before(err) {
+			err = other
+		}
 		return nil, 0, err
 	}
 	list, ok := returned(fn).(*ast.ArrayLiteral)
 	if end := int(fn.Body.RightBrace) - 1; !ok || int(list.RightBracket) != end {
 		return nil, 0, &parseError{message: "Unexpected token", line: 1, column: 1}
 	}
-	a := attempt{r.head + "return (" + prefix, "\n)})"}
 	fn, err = r.parse(a)
 	if err == nil && returned(fn) == nil {
 		err = &parseError{message: "Unexpected token", line: 1, column: 1}
@@ -199,7 +190,7 @@ func (r *reader) parse(a attempt) (*ast.FunctionLiteral, *parseError) {
 func (p *program) finish(tree *ast.Program, fn *ast.FunctionLiteral, params []string) (*program, *engine.ExpressionError) {
 	value := returned(fn)
 	if id, ok := value.(*ast.Identifier); ok {
-		if name := id.Name.String(); name != "$" && !contains(params, name) {
+		if name := id.Name.String(); name != "$" && !slices.Contains(params, name) {
 			p.form, p.name = formName, name
 			p.reach = make([]*paths, len(params))
 			for i := range p.reach {
@@ -295,10 +286,15 @@ func (e *parseError) further(other *parseError, source string) *parseError {
 		return other
 	case other.pastEnd(source) && strings.Contains(closers, strings.TrimPrefix(e.message, "Unexpected token ")):
 		return e
-	case other.line > e.line || other.line == e.line && other.column > e.column:
+	case e.before(other):
 		return other
 	}
 	return e
+}
+
+// before reports whether e is at an earlier place than other.
+func (e *parseError) before(other *parseError) bool {
+	return e.line < other.line || e.line == other.line && e.column < other.column
 }
 
 const closers = "}|)|]"

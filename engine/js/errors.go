@@ -19,7 +19,13 @@ var unavailable = regexp.MustCompile(`^ReferenceError: (Intl|WeakRef|Finalizatio
 func readable(message string) string {
 	message = regexpNoise.ReplaceAllString(message, "SyntaxError: Invalid regular expression: $1")
 	message = strings.ReplaceAll(message, "(?=)\\", "\\")
-	message = strings.Replace(message, "Unexpected token ILLEGAL", "Unexpected character", 1)
+	message = strings.Replace(message, "Unexpected token ILLEGAL", "Unexpected character or unterminated text", 1)
+	return message
+}
+
+// discreet turns the text of something thrown into one that shows no data, and
+// tells about globals that expressions lack.
+func discreet(message string) string {
 	if m := unavailable.FindStringSubmatch(message); m != nil {
 		return message + ": expressions have no " + m[1]
 	}
@@ -40,6 +46,7 @@ var revealed = []struct {
 	instead string
 }{
 	{regexp.MustCompile(`(?s)^TypeError: Value is not an object: .*`), "TypeError: a value that is no object is called or used like one"},
+	{regexp.MustCompile(`(?s)^TypeError: Expecting a function in instanceof check.*`), "TypeError: the right side of instanceof is no function"},
 	{regexp.MustCompile(`(?s)^TypeError: Not a function: .*`), "TypeError: a value that is no function is called"},
 	{regexp.MustCompile(`(?s)^TypeError: (Property '[^']*' of object ).* is not a function$`), "TypeError: a value that is no function is called"},
 	{regexp.MustCompile(`(?s)^TypeError: .* is not a function$`), "TypeError: a value that is no function is called"},
@@ -85,7 +92,7 @@ func (s *session) rejected(reason goja.Value) *engine.ExpressionError {
 
 // errorAt makes an error with a place in the user's source; line 0 is none.
 func (s *session) errorAt(text string, line, column int) *engine.ExpressionError {
-	return &engine.ExpressionError{Message: clip(readable(text)) + s.program.place(line, column)}
+	return &engine.ExpressionError{Message: clip(discreet(readable(text))) + s.program.place(line, column)}
 }
 
 // textOf is the text of a thrown value: kind and message of an error, the text

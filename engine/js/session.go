@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/dop251/goja"
@@ -120,7 +121,7 @@ func (s *session) call(values []goja.Value) (goja.Value, *engine.ExpressionError
 // bare looks a top-level key up.
 func (s *session) bare(input goja.Value) (goja.Value, *engine.ExpressionError) {
 	name := s.program.name
-	if obj, ok := input.(*goja.Object); ok && contains(obj.Keys(), name) {
+	if obj, ok := input.(*goja.Object); ok && slices.Contains(obj.Keys(), name) {
 		return obj.Get(name), nil
 	}
 	if v, ok := constants[name]; ok {
