@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -174,6 +175,10 @@ func TestRunReachesRunner(t *testing.T) {
 	if o := n.Options; o.WebhookURL != "tool:refunds" || o.Mode != "prod" || o.RequestSource != "api" || o.TraceID != res.Header.Get("X-Trace-Id") || !o.Async {
 		t.Errorf("options are %+v", o)
 	}
+	m.tools["acme/refunds"][0].WebhookURL = "nonsense"
+	if res, body := adminAsks(t, h, "POST", "/tools/refunds/run", ""); res.StatusCode != 400 || !strings.Contains(body, "The tool's 'webhookUrl'") {
+		t.Errorf("%d %s", res.StatusCode, body)
+	}
 	res, _ = adminAsks(t, h, "POST", "/tools/orders/run", `{"options":{"traceId":"mine"}}`)
 	if got := res.Header.Get("X-Trace-Id"); got != "mine" || m.last.Options.TraceID != "mine" {
 		t.Errorf("trace id %q", got)
@@ -236,6 +241,7 @@ func TestFailures(t *testing.T) {
 		{"any error says nothing", errors.New("dial tcp 10.0.0.1: refused"), 500, "internal", "", true},
 		{"an internal error says nothing", stepwell.Errorf(stepwell.KindInternal, "x", "10.0.0.1"), 500, "internal", "", true},
 		{"unavailable", stepwell.Errorf(stepwell.KindUnavailable, "unavailable", "The database is away"), 503, "unavailable", "2", true},
+		{"cancelled by our own limit", context.Canceled, 503, "unavailable", "2", true},
 		{"deadline", context.DeadlineExceeded, 503, "unavailable", "2", true},
 		{"rate limited", stepwell.Errorf(stepwell.KindRateLimited, "too_many_runs", "Too many unfinished runs"), 429, "too_many_runs", "10", false},
 		{"a kind without a code", stepwell.Errorf(stepwell.KindConflict, "", "Taken"), 409, "conflict", "", false},
@@ -311,6 +317,46 @@ func TestOverload(t *testing.T) {
 	close(m.hold)
 	if status := <-first; status != 202 {
 		t.Errorf("first run: %d", status)
+	}
+}
+
+// hangs is a store that never answers.
+type hangs struct{ memoryRuns }
+
+func (hangs) List(ctx context.Context, _ string, _ RunQuery) (l Listed[*stepwell.Run], err error) {
+	<-ctx.Done()
+	return l, fmt.Errorf("list: %w", ctx.Err())
+}
+
+func (hangs) Results(context.Context, string, string) (*Results, error) {
+	return &Results{Data: func(ctx context.Context, _ io.Writer) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}}, nil
+}
+
+func TestHangingPortIsGivenUp(t *testing.T) {
+	t.Parallel()
+	m := newMemory()
+	h := newTestAPI(m, func(c *Config) { c.Runs, c.SyncWait = hangs{memoryRuns{m}}, time.Millisecond })
+	h.patience = 20 * time.Millisecond
+	for _, path := range []string{"/runs", "/runs/run-1/results"} {
+		if res, body := adminAsks(t, h, "GET", path, ""); res.StatusCode != 503 || !strings.Contains(body, "took too long") {
+			t.Errorf("%s: %d %s", path, res.StatusCode, body)
+		}
+	}
+}
+
+func TestListsLeaveLargeInputsOut(t *testing.T) {
+	t.Parallel()
+	m := newMemory()
+	m.runs["acme/run-1"].Inputs = json.RawMessage(`{"a":"` + strings.Repeat("a", stepwell.MaxInlineData) + `"}`)
+	h := newTestAPI(m, nil)
+	if _, body := adminAsks(t, h, "GET", "/runs", ""); strings.Contains(body, "aaaa") || strings.Count(body, "toolPayload") != 2 {
+		t.Errorf("%.200s", body)
+	}
+	if _, body := adminAsks(t, h, "GET", "/runs/run-1", ""); !strings.Contains(body, "aaaa") {
+		t.Errorf("%.200s", body)
 	}
 }
 

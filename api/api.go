@@ -23,7 +23,7 @@ const (
 	headerTimeout  = 10 * time.Second // for a request's headers to arrive
 	bodySilence    = 30 * time.Second // between two reads of a body, and two writes of an answer
 	idleTimeout    = 2 * time.Minute  // of a kept connection
-	requestTimeout = 30 * time.Second // for handling a request, waiting for a run apart
+	requestTimeout = 30 * time.Second // for handling a request, waiting for a run apart, or a part of a stream
 	healthTimeout  = 2 * time.Second
 	maxHeaderBytes = 64 << 10
 )
@@ -55,6 +55,7 @@ type API struct {
 	router     http.Handler
 	inFlight   atomic.Int64
 	silence    time.Duration // bodySilence, but in tests
+	patience   time.Duration // requestTimeout, but in tests
 	waiting    atomic.Int64
 	bodyMemory atomic.Int64
 }
@@ -70,7 +71,7 @@ func New(c Config) *API {
 	orDefault(&c.MaxInFlight, DefaultMaxInFlight)
 	orDefault(&c.MaxWaiting, DefaultMaxWaiting)
 	orDefault(&c.BodyMemory, DefaultBodyMemory)
-	a := &API{Config: c, silence: bodySilence}
+	a := &API{Config: c, silence: bodySilence, patience: requestTimeout}
 	a.router = a.newRouter()
 	return a
 }
@@ -82,7 +83,8 @@ func orDefault[T int | int64 | time.Duration](v *T, d T) {
 }
 
 // NewServer gives a server for h with the API's limits on time and size. Its
-// errors, such as failed TLS handshakes, go to log.
+// errors, such as failed TLS handshakes, go to log. Whoever starts it ends it, with
+// Shutdown.
 func NewServer(addr string, h http.Handler, log *zap.Logger) *http.Server {
 	return newServer(addr, h, log, headerTimeout)
 }

@@ -68,8 +68,8 @@ func public(err error) *stepwell.Error {
 	if errors.As(err, &e) && e.Kind != stepwell.KindInternal {
 		return e
 	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		return errTooSlow
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return errTooSlow // a caller who hung up gets no answer, so it was our own limit
 	}
 	return stepwell.Errorf(stepwell.KindInternal, "internal", "Internal error: try again, and give the X-Trace-Id to support if it stays")
 }

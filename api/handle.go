@@ -71,7 +71,7 @@ func nothing(*request) (none, error) { return none{}, nil }
 func (a *API) serve(w http.ResponseWriter, r *http.Request, rt *route, vars map[string]string) {
 	started := time.Now()
 	req := &request{vars: vars, trace: traceOf(r), base: a.base(r)}
-	out := a.newAnswer(w, &req.trace)
+	out := a.newAnswer(r.Context(), w, &req.trace)
 	if r.ContentLength != 0 {
 		out.readSoon() // holds for what net/http reads of the body after a refusal, too
 	}
@@ -90,14 +90,14 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, rt *route, vars map[
 		res = errorAnswer(err)
 		out.cause = err
 	}
-	out.send(r.Context(), rt, res)
+	out.send(rt, res)
 }
 
 // limited handles a request within the limits on how many are at work.
 func (a *API) limited(r *http.Request, out *answerWriter, rt *route, req *request) (*response, error) {
-	counter, limit, timeout := &a.inFlight, a.MaxInFlight, requestTimeout
+	counter, limit, timeout := &a.inFlight, a.MaxInFlight, a.patience
 	if rt.long {
-		counter, limit, timeout = &a.waiting, a.MaxWaiting, a.SyncWait+requestTimeout
+		counter, limit, timeout = &a.waiting, a.MaxWaiting, a.SyncWait+a.patience
 	}
 	if rt.needs != open {
 		out.onFinish(func() { counter.Add(-1) })
@@ -105,8 +105,13 @@ func (a *API) limited(r *http.Request, out *answerWriter, rt *route, req *reques
 			return nil, errOverload
 		}
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), timeout)
-	out.onFinish(cancel) // a stream needs the context until it is sent
+	ctx, cancel := context.WithCancel(r.Context())
+	timer := time.AfterFunc(timeout, cancel)
+	out.onFinish(func() { // not before: a stream needs the context until it is sent
+		timer.Stop()
+		cancel()
+	})
+	out.ctx, out.moved = ctx, func() { timer.Reset(a.patience) }
 	return a.handle(ctx, r, out, rt, req)
 }
 
@@ -198,7 +203,7 @@ func traceOf(r *http.Request) string {
 // refuse answers a request that reaches no route.
 func (a *API) refuse(w http.ResponseWriter, r *http.Request, err error, header http.Header) {
 	trace := traceOf(r)
-	out := a.newAnswer(w, &trace)
+	out := a.newAnswer(r.Context(), w, &trace)
 	res := errorAnswer(err)
 	for name, values := range header {
 		res.header[name] = values
@@ -206,7 +211,7 @@ func (a *API) refuse(w http.ResponseWriter, r *http.Request, err error, header h
 	if r.ContentLength != 0 {
 		out.readSoon() // net/http reads on after the answer
 	}
-	out.send(r.Context(), &route{}, res)
+	out.send(&route{}, res)
 }
 
 // recovered answers after a panic in a handler.
@@ -219,14 +224,14 @@ func (a *API) recovered(out *answerWriter, r *http.Request, rt *route, v any) {
 	if out.status != 0 {
 		out.cut()
 	}
-	out.send(r.Context(), rt, errorAnswer(errors.New("panic")))
+	out.send(rt, errorAnswer(errors.New("panic")))
 }
 
 // note logs one line for each request: failures of the service as errors, the rest
 // for debugging. It holds no query and no header, where keys may be.
 func (a *API) note(r *http.Request, rt *route, req *request, out *answerWriter, started time.Time) {
 	level := zap.DebugLevel
-	if out.status >= 500 {
+	if out.status >= 500 && out.cause != error(errOverload) { // overload is no time for a line each
 		level = zap.ErrorLevel
 	}
 	entry := a.Log.Check(level, "request")
@@ -251,6 +256,8 @@ const sendPart = 64 << 10
 type answerWriter struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
+	ctx     context.Context // of the request's work
+	moved   func()          // gives the work, which moves on, more time
 	silence time.Duration
 	trace   *string
 	status  int // 0 until headers are out
@@ -258,8 +265,8 @@ type answerWriter struct {
 	after   []func()
 }
 
-func (a *API) newAnswer(w http.ResponseWriter, trace *string) *answerWriter {
-	return &answerWriter{w: w, control: http.NewResponseController(w), silence: a.silence, trace: trace}
+func (a *API) newAnswer(ctx context.Context, w http.ResponseWriter, trace *string) *answerWriter {
+	return &answerWriter{w: w, control: http.NewResponseController(w), ctx: ctx, moved: func() {}, silence: a.silence, trace: trace}
 }
 
 // onFinish has f called when the request is over, however it ends.
@@ -284,7 +291,7 @@ func (o *answerWriter) writeSoon() { _ = o.control.SetWriteDeadline(time.Now().A
 func (o *answerWriter) cut() { panic(http.ErrAbortHandler) }
 
 // send encodes into a buffer, then writes headers, then the body.
-func (o *answerWriter) send(ctx context.Context, rt *route, res *response) {
+func (o *answerWriter) send(rt *route, res *response) {
 	parts := res.parts
 	if res.body != nil {
 		b, err := encode(res.body)
@@ -311,7 +318,7 @@ func (o *answerWriter) send(ctx context.Context, rt *route, res *response) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("Referrer-Policy", "no-referrer")
 	if res.stream != nil {
-		o.sendStream(ctx, status, res.stream)
+		o.sendStream(status, res.stream)
 		return
 	}
 	size := 0
@@ -350,17 +357,17 @@ func (o *answerWriter) Write(p []byte) (n int, err error) {
 
 // sendStream holds the first part back, so that a stream that fails at once is a
 // proper error; one that fails later is cut off.
-func (o *answerWriter) sendStream(ctx context.Context, status int, write JSONWriter) {
+func (o *answerWriter) sendStream(status int, write JSONWriter) {
 	s := &streamWriter{out: o, status: status}
-	err := write(ctx, s)
+	err := write(o.ctx, s)
 	if err == nil {
 		err = s.flush()
 	}
 	switch {
 	case err == nil:
-	case o.status == 0 && ctx.Err() == nil:
+	case o.status == 0:
 		o.cause = err
-		o.send(ctx, &route{}, errorAnswer(err))
+		o.send(&route{}, errorAnswer(err))
 	default:
 		o.cause = err
 		o.cut()
@@ -388,6 +395,7 @@ func (s *streamWriter) flush() error {
 	} else {
 		s.out.writeSoon()
 	}
+	s.out.moved()
 	_, err := s.out.Write(s.held.Bytes())
 	s.held.Reset()
 	return err

@@ -113,7 +113,8 @@ type Runs interface {
 	// when it has some of at most stepwell.MaxInlineData bytes. Tool is shared and must
 	// not be changed.
 	Get(ctx context.Context, orgID, id string) (*stepwell.Run, error)
-	// List gives runs without Tool, Data, StepResults and Progress.
+	// List gives runs without Tool, Data, StepResults and Progress. Inputs over
+	// stepwell.MaxInlineData bytes need not be there: lists do not show them.
 	List(ctx context.Context, orgID string, q RunQuery) (Listed[*stepwell.Run], error)
 	// Results opens the stored results of a run; nil without an error while it is
 	// running and when nothing is stored.

@@ -106,7 +106,7 @@ func (a *API) completeRun(ctx context.Context, req *request, n *NewRun) (err err
 	if n.Options.WebhookURL == "" {
 		n.Options.WebhookURL = n.Tool.WebhookURL
 	}
-	if err := a.checkChain(ctx, req.caller, n.Options.WebhookURL); err != nil {
+	if err := a.checkWebhook(ctx, req.caller, n.Options.WebhookURL); err != nil {
 		return err
 	}
 	if n.ID == "" {
@@ -128,15 +128,18 @@ func fill(s *string, absent string) {
 	}
 }
 
-// checkChain refuses a next link that is known now to fail later.
-func (a *API) checkChain(ctx context.Context, caller *stepwell.Caller, webhook string) error {
+// checkWebhook refuses a callback or a next link that is known now to fail later.
+func (a *API) checkWebhook(ctx context.Context, caller *stepwell.Caller, webhook string) error {
+	if webhook != "" && !validWebhook(webhook) { // the tool's own: a caller's is checked already
+		return stepwell.Invalid("invalid_tool", "The tool's 'webhookUrl' must be an http or https URL, or tool:<toolId>")
+	}
 	id, ok := strings.CutPrefix(webhook, toolScheme)
 	if !ok {
 		return nil
 	}
 	next, err := a.findTool(ctx, caller.OrgID, id)
 	if stepwell.KindOf(err) == stepwell.KindNotFound {
-		return stepwell.Invalid("chain_target", "'options.webhookUrl' names a tool that does not exist: %s", webhook)
+		return stepwell.Invalid("chain_target", "'webhookUrl' names a tool that does not exist: %s", webhook)
 	}
 	if err != nil {
 		return err
@@ -145,7 +148,7 @@ func (a *API) checkChain(ctx context.Context, caller *stepwell.Caller, webhook s
 		return err
 	}
 	if next.Archived {
-		return stepwell.Invalid("chain_target", "'options.webhookUrl' names a tool that is archived: %s", webhook)
+		return stepwell.Invalid("chain_target", "'webhookUrl' names a tool that is archived: %s", webhook)
 	}
 	return nil
 }
@@ -200,7 +203,13 @@ func (a *API) listRuns(ctx context.Context, req *request, in RunQuery) (*respons
 	if err != nil {
 		return nil, err
 	}
-	wire := func(r *stepwell.Run) v1.Run { return a.wireRun(r, req.base) }
+	wire := func(r *stepwell.Run) v1.Run {
+		out := a.wireRun(r, req.base)
+		if len(out.ToolPayload) > stepwell.MaxInlineData {
+			out.ToolPayload = nil
+		}
+		return out
+	}
 	return &response{body: wireList(l, in.Page, in.Limit, wire)}, nil
 }
 

@@ -205,6 +205,29 @@ func TestLongStream(t *testing.T) {
 	}
 }
 
+// TestTooLargeIsAnswered: who sends first and reads later gets its 413, too.
+func TestTooLargeIsAnswered(t *testing.T) {
+	t.Parallel()
+	const size = 24 << 20
+	for _, chunked := range []bool{false, true} {
+		t.Run(fmt.Sprintf("chunked %v", chunked), func(t *testing.T) {
+			t.Parallel()
+			conn := dial(t, listen(t, newTestAPI(newMemory(), nil), 5*time.Second))
+			if chunked {
+				fmt.Fprintf(conn, "POST /v1/tools HTTP/1.1\r\n%sTransfer-Encoding: chunked\r\n\r\n%x\r\n", rawKey, size)
+			} else {
+				fmt.Fprintf(conn, "POST /v1/tools HTTP/1.1\r\n%sContent-Length: %d\r\n\r\n", rawKey, size)
+			}
+			_, _ = io.WriteString(conn, strings.Repeat(" ", size)) // fails when the server closes first
+			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil || res.StatusCode != 413 {
+				t.Fatalf("%v %v", res, err)
+			}
+			defer res.Body.Close()
+		})
+	}
+}
+
 // TestHangUp: a caller who goes away frees its place at once, and its run stays.
 func TestHangUp(t *testing.T) {
 	t.Parallel()
