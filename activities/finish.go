@@ -9,6 +9,7 @@ import (
 
 	"stepwell"
 	"stepwell/engine"
+	"stepwell/internal/fault"
 	"stepwell/results"
 )
 
@@ -52,13 +53,17 @@ func (a *Activities) finish(ctx context.Context, req FinishRequest, local bool) 
 func (a *Activities) end(ctx context.Context, s *session, f stepwell.Finish) (FinishResult, error) {
 	run := *s.run
 	var finished bool
+	fault.Point(fault.FinishUnsaved)
 	err := a.persist(ctx, s, func() (err error) {
-		_, run.CompletedAt, finished, err = a.Store.FinishRun(ctx, f)
+		if _, run.CompletedAt, finished, err = a.Store.FinishRun(ctx, f); err == nil {
+			err = fault.Error(fault.FinishSaved)
+		}
 		return err
 	})
 	if err != nil {
 		return FinishResult{}, err
 	}
+	fault.Point(fault.FinishSaved)
 	if !finished && f.Last != nil {
 		return FinishResult{Outcome: Done}, nil // the page may be stored by another: see SavePage
 	}
@@ -69,6 +74,7 @@ func (a *Activities) end(ctx context.Context, s *session, f stepwell.Finish) (Fi
 	run.Status, run.Error, run.Warnings = f.Status, f.Error, f.Warnings
 	s.report(&run, f)
 	a.Ended(&run)
+	fault.Point(fault.FinishTold)
 	s.finish()
 	return FinishResult{Outcome: Finished}, nil
 }

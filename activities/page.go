@@ -9,6 +9,7 @@ import (
 
 	"stepwell"
 	"stepwell/engine"
+	"stepwell/internal/fault"
 	"stepwell/results"
 )
 
@@ -186,14 +187,18 @@ func (u *unit) save(ctx context.Context, p *stepwell.Page) (PageResult, error) {
 	}
 	began := time.Now()
 	var saved bool
+	fault.Point(fault.PageUnsaved)
 	err := u.a.persist(ctx, u.s, func() (err error) {
 		began = time.Now()
-		saved, err = u.a.Store.SavePage(ctx, u.key, p, u.claimed)
+		if saved, err = u.a.Store.SavePage(ctx, u.key, p, u.claimed); err == nil {
+			err = fault.Error(fault.PageSaved)
+		}
 		return err
 	})
 	if err != nil {
 		return PageResult{}, err
 	}
+	fault.Point(fault.PageSaved)
 	if !saved {
 		return u.lostRace(ctx)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"stepwell"
 	"stepwell/engine"
+	"stepwell/internal/fault"
 )
 
 // chosen is what is known of a step's stored selection: its head and one chunk.
@@ -43,13 +44,17 @@ func (a *Activities) selectItems(ctx context.Context, req SelectRequest) (Select
 		stored.Items, stored.Total = []json.RawMessage{sel.Item}, 1
 	}
 	var saved bool
+	fault.Point(fault.SelectUnsaved)
 	err = a.persist(ctx, s, func() (err error) {
-		saved, err = a.Store.SaveSelection(ctx, req.Org, req.Run, req.Step, stored)
+		if saved, err = a.Store.SaveSelection(ctx, req.Org, req.Run, req.Step, stored); err == nil {
+			err = fault.Error(fault.SelectSaved)
+		}
 		return err
 	})
 	if err != nil {
 		return SelectResult{}, err
 	}
+	fault.Point(fault.SelectSaved)
 	if saved {
 		return s.selected(req.Step, stored), nil
 	}

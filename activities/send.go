@@ -10,6 +10,7 @@ import (
 
 	"stepwell"
 	"stepwell/engine"
+	"stepwell/internal/fault"
 	"stepwell/internal/outbound"
 )
 
@@ -102,8 +103,10 @@ func (u *unit) send(ctx context.Context, req *engine.Request) (answer *outbound.
 		timeout = time.Duration(ms) * time.Millisecond
 	}
 	settle := u.claimSlow(ctx)
+	fault.Point(fault.RequestUnsent)
 	answer, err = u.a.Sender.Do(u.s.ctx, outbound.Request{Method: req.Method, URL: req.URL, Header: req.Header, Body: req.Body,
 		Repeatable: u.def.Repeatable(), Timeout: timeout, CredentialHeaders: req.CredentialHeaders})
+	fault.Point(fault.RequestDone)
 	done()
 	settle()
 	if err == nil {
@@ -171,7 +174,9 @@ func (u *unit) clear(ctx context.Context) (*PageResult, error) {
 // already, of a process that died, means that the outcome is unknown.
 func (u *unit) claim(ctx context.Context) (*PageResult, error) {
 	began := time.Now()
+	fault.Point(fault.ClaimUntaken)
 	mine, other, running, err := u.a.Store.TakeClaim(ctx, u.key, u.a.Worker, true, u.def.Idempotent)
+	fault.Point(fault.ClaimTaken)
 	switch {
 	case err != nil:
 		return nil, err
@@ -195,7 +200,9 @@ func (u *unit) release(ctx context.Context) error {
 	if !u.claimed {
 		return nil
 	}
+	fault.Point(fault.ClaimUnfreed)
 	err := u.a.persist(ctx, u.s, func() error { return u.a.Store.ReleaseClaim(ctx, u.key, u.a.Worker) })
+	fault.Point(fault.ClaimFreed)
 	if err == nil {
 		u.claimed = false
 	}
@@ -262,6 +269,7 @@ func (u *unit) retry(ctx context.Context, at engine.Attempt, header http.Header)
 		if err := u.a.Store.SetWait(ctx, u.key, wait); err != nil {
 			return res, true, "", err
 		}
+		fault.Point(fault.WaitRecorded)
 	}
 	return PageResult{Outcome: Retry, AfterMS: (after + time.Millisecond - 1).Milliseconds(), Asked: !counts,
 		Timeout: at.Network == engine.NetworkTimeout}, true, "", nil

@@ -10,6 +10,7 @@ import (
 
 	"stepwell"
 	"stepwell/api"
+	"stepwell/internal/fault"
 	"stepwell/store"
 )
 
@@ -52,9 +53,11 @@ func (s *Service) Start(ctx context.Context, n api.NewRun) (*stepwell.Run, error
 	if err := s.mayStart(ctx, run.OrgID); err != nil {
 		return nil, err
 	}
+	fault.Point(fault.RunUnrecorded)
 	if err := s.Store.InsertRun(ctx, run, n.Credentials); err != nil {
 		return nil, err
 	}
+	fault.Point(fault.RunRecorded)
 	s.dispatch(ctx, run.OrgID, run.ID, n.Tool)
 	return run, nil
 }
@@ -72,6 +75,7 @@ func (s *Service) dispatch(ctx context.Context, org, run string, t *stepwell.Too
 		s.Log.Warn("the run is recorded and waits for Temporal", zap.String("run", run), zap.String("tool", t.ID), zap.Error(err))
 		return
 	}
+	fault.Point(fault.RunStarted)
 	s.started.add(store.RunRef{Org: org, Run: run})
 }
 
@@ -109,16 +113,20 @@ func (s *Service) Cancel(ctx context.Context, org, id string) (*stepwell.Run, er
 	defer cancel()
 	ack := s.acks.expect(ref)
 	defer s.acks.forget(ref)
+	fault.Point(fault.CancelUnsaved)
 	aborted, err := s.Store.AbortRun(work, org, id, "Run cancelled by user")
+	fault.Point(fault.CancelSaved)
 	if err != nil {
 		return nil, err
 	}
 	if aborted {
 		s.stopWorkers(work, ref, ack)
 		s.Ended(&stepwell.Run{OrgID: org, ID: id})
+		fault.Point(fault.CancelStopped)
 		if err := s.Workflows.CancelRun(work, org, id); err != nil {
 			s.Log.Info("the cancelled run's workflow was not reached; the sweeper cancels it", zap.String("run", id), zap.Error(err))
 		}
+		fault.Point(fault.CancelSent)
 	}
 	run, err := s.Get(work, org, id)
 	if err == nil && run.Status != stepwell.RunAborted {

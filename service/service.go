@@ -12,6 +12,7 @@ import (
 
 	"stepwell"
 	"stepwell/engine"
+	"stepwell/internal/fault"
 	"stepwell/results"
 	"stepwell/store"
 	"stepwell/workflows"
@@ -95,6 +96,7 @@ func (s *Service) flush(ctx context.Context) {
 		if err := s.Store.MarkDispatched(ctx, refs); err != nil {
 			s.Log.Debug("started runs were not marked; the sweeper starts them again, which changes nothing", zap.Error(err))
 		}
+		fault.Point(fault.RunMarked)
 	}
 	if used := s.used.take(); len(used) > 0 {
 		if err := s.Store.TouchKeys(ctx, used); err != nil {
