@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -31,15 +33,16 @@ type stopSignal struct {
 // ends, until stop. A nil child is one that is not ours: it does nothing.
 type child struct {
 	name     string
-	dir      string                      // its working directory, which tells its processes from others
-	command  func() *exec.Cmd            // a new command for each start
-	ready    func(context.Context) error // waits until it serves
-	cleanUp  func() error                // puts away what a killed one left, when none of its processes is alive
-	failure  func(error) error           // says why a start failed
-	stopping []stopSignal                // politest first
+	dir      string                          // its working directory, which tells its processes from others
+	logPath  string                          // where its output goes
+	command  func(output *os.File) *exec.Cmd // a new command for each start
+	ready    func(context.Context) error     // waits until it serves
+	cleanUp  func() error                    // puts away what a killed one left, when none of its processes is alive
+	taken    string                          // what it says when its port is taken
+	stopping []stopSignal                    // politest first
 	log      *zap.Logger
-	logFile  *logFile
 
+	output  *logFile // since start
 	mu      sync.Mutex
 	current *process
 	cancel  context.CancelFunc // ends the supervision
@@ -59,9 +62,14 @@ func (c *child) start(ctx context.Context) error {
 	if err := c.clear(ctx); err != nil {
 		return err
 	}
-	c.logFile.mark()
+	output, err := openLog(c.logPath)
+	if err != nil {
+		return err
+	}
+	c.output = output
 	p, err := c.spawn()
 	if err != nil {
+		output.close()
 		return err
 	}
 	supervising, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -72,10 +80,20 @@ func (c *child) start(ctx context.Context) error {
 		close(c.done)
 		killing, release := context.WithCancel(context.WithoutCancel(ctx))
 		release() // at once
-		return errors.Join(c.failure(err), c.end(killing, p))
+		err = c.explain(err)
+		return errors.Join(err, c.end(killing, p))
 	}
 	go c.supervise(supervising, p)
 	return nil
+}
+
+// explain adds to an error of a start what the child said.
+func (c *child) explain(err error) error {
+	said := c.output.tail()
+	if strings.Contains(said, c.taken) {
+		err = errors.Join(err, errPortTaken)
+	}
+	return fmt.Errorf("%w: %s", err, said)
 }
 
 // awaitReady waits until the child serves, has ended, or ctx ends.
@@ -130,7 +148,7 @@ func (c *child) watch(ctx context.Context, p *process) bool {
 		case <-ctx.Done():
 			return false
 		case <-trim.C:
-			c.logFile.trim()
+			c.output.trim()
 		case <-p.exited:
 			if ctx.Err() != nil {
 				return false
@@ -179,7 +197,7 @@ func (c *child) spawn() (*process, error) {
 	go func() { // ends with the child, whose end stop waits for
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		cmd := c.command()
+		cmd := c.command(c.output.file)
 		if err := cmd.Start(); err != nil {
 			started <- err
 			return
@@ -225,7 +243,7 @@ func (c *child) stop(ctx context.Context) error {
 
 // end makes a life end, with one signal after the other.
 func (c *child) end(ctx context.Context, p *process) error {
-	defer c.logFile.close()
+	defer c.output.close()
 	for _, step := range append(c.stopping, stopSignal{syscall.SIGKILL, time.Second}) {
 		if gone(p) {
 			break

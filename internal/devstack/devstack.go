@@ -102,7 +102,11 @@ func (s *Stack) start(ctx context.Context, o Options) error {
 	}
 	adminURL := o.DatabaseURL
 	if adminURL == "" {
-		server, err := newPostgres(ctx, o)
+		home, err := findHome(o.DataDir)
+		if err != nil {
+			return err
+		}
+		server, err := newPostgres(ctx, o, home)
 		if err != nil {
 			return fmt.Errorf("prepare postgres: %w", err)
 		}

@@ -3,11 +3,13 @@ package devstack_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -115,6 +117,11 @@ func TestSurvivesKills(t *testing.T) {
 	if err := execSQL(t, stack, `CREATE TABLE kept AS SELECT 1 AS one`); err != nil {
 		t.Fatal(err)
 	}
+	for _, pid := range []int{stack.PostgresPID(), stack.TemporaldPID()} {
+		if group, err := syscall.Getpgid(pid); err != nil || group != pid {
+			t.Errorf("process %d is in group %d (%v): Ctrl-C would reach it", pid, group, err)
+		}
+	}
 	old := stack.PostgresPID()
 	if err := syscall.Kill(old, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -160,7 +167,22 @@ func TestCloseAndStartAgain(t *testing.T) {
 		t.Errorf("after Close: processes in the data directory: %v", left)
 	}
 
+	// A killed Postgres leaves its lock file. The process id in it may belong to
+	// another process by now.
+	stranger := exec.Command("sleep", "60")
+	if err := stranger.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = stranger.Process.Kill(); _ = stranger.Wait() })
+	pidFile := filepath.Join(dir, "postgres", "data", "postmaster.pid")
+	if err := os.WriteFile(pidFile, []byte(strconv.Itoa(stranger.Process.Pid)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
 	second := start(t, dir)
+	if err := alive(stranger.Process.Pid); err == nil {
+		t.Error("a stranger was killed")
+	}
 	if err := execSQL(t, second, `SELECT one FROM kept`); err != nil {
 		t.Error("after a new start:", err)
 	}
@@ -172,6 +194,46 @@ func TestCloseAndStartAgain(t *testing.T) {
 func TestKilledParentLeavesNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
+	kill, postgres, temporald := startParent(t, dir)
+	kill()
+	begin := time.Now()
+	eventually(t, "nothing is left", func() error {
+		if left := processesUnder(t, dir); len(left) > 0 {
+			return errors.New("processes are left")
+		}
+		return alive(postgres, temporald)
+	})
+	if took := time.Since(begin); took > 5*time.Second {
+		t.Error("the children took", took, "to end")
+	}
+	start(t, dir)
+}
+
+func TestLeftoverIsEnded(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	kill, postgres, _ := startParent(t, dir)
+	// A stopped process does not get the signal that its parent's death sends.
+	if err := syscall.Kill(postgres, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	kill()
+	if err := alive(postgres); err == nil {
+		t.Fatal("the stopped postgres is gone: this test tests nothing")
+	}
+	stack := start(t, dir)
+	if err := alive(postgres); err != nil {
+		t.Error("after a new start:", err)
+	}
+	if err := execSQL(t, stack, `SELECT 1`); err != nil {
+		t.Error(err)
+	}
+}
+
+// startParent starts a process that has a stack in dir, and gives the pids of
+// its children and a function that kills it.
+func startParent(t *testing.T, dir string) (kill func(), postgres, temporald int) {
+	t.Helper()
 	parent := exec.Command(os.Args[0])
 	parent.Env = append(os.Environ(), parentDir+"="+dir, stacktest.BinaryVariable+"="+stacktest.Binary(t))
 	parent.Stderr = os.Stderr
@@ -182,35 +244,65 @@ func TestKilledParentLeavesNothing(t *testing.T) {
 	if err := parent.Start(); err != nil {
 		t.Fatal(err)
 	}
-	killed := false
-	kill := func() {
-		if !killed {
-			killed = true
-			_ = parent.Process.Kill()
-			_ = parent.Wait()
-		}
-	}
+	kill = sync.OnceFunc(func() {
+		_ = parent.Process.Kill()
+		_ = parent.Wait()
+	})
 	t.Cleanup(kill)
 	line := make([]byte, 100)
 	n, err := stdout.Read(line)
-	fields := strings.Fields(string(line[:n]))
-	if err != nil || len(fields) != 3 || fields[0] != "pids" {
-		t.Fatalf("the parent said %q (%v)", line[:n], err)
+	if err == nil {
+		_, err = fmt.Sscanf(string(line[:n]), "pids %d %d", &postgres, &temporald)
 	}
-	postgres, _ := strconv.Atoi(fields[1])
-	temporald, _ := strconv.Atoi(fields[2])
+	if err != nil {
+		t.Fatalf("the parent said %q: %v", line[:n], err)
+	}
 	if err := alive(postgres, temporald); err == nil {
 		t.Fatal("the children of the parent are not there")
 	}
-	kill()
-	eventually(t, "the children end", func() error { return alive(postgres, temporald) })
-	eventually(t, "nothing is left", func() error {
-		if left := processesUnder(t, dir); len(left) > 0 {
-			return errors.New("processes are left")
-		}
-		return nil
+	return kill, postgres, temporald
+}
+
+func TestOthersServers(t *testing.T) {
+	t.Parallel()
+	first := start(t, t.TempDir())
+	second, err := devstack.Start(t.Context(), devstack.Options{
+		DataDir: t.TempDir(), DatabaseURL: first.DatabaseURL(), TemporalAddress: first.TemporalAddress(),
 	})
-	start(t, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if second.PostgresPID() != 0 || second.TemporaldPID() != 0 {
+		t.Error("servers were started although others are to be used")
+	}
+	closeStack(t, second)
+	if err := execSQL(t, first, `SELECT 1`); err != nil {
+		t.Error("another's postgres was stopped:", err)
+	}
+}
+
+func TestRefusedSettingLeavesNothing(t *testing.T) {
+	t.Parallel()
+	for misspelt, o := range map[string]devstack.Options{
+		"limit.blobsize.eror": {TemporalSettings: map[string]string{"limit.blobSize.eror": "1"}},
+		"max_conections":      {PostgresSettings: map[string]string{"max_conections": "1"}},
+	} {
+		t.Run(misspelt, func(t *testing.T) {
+			t.Parallel()
+			o.DataDir, o.Temporald = t.TempDir(), stacktest.Binary(t)
+			stack, err := devstack.Start(t.Context(), o)
+			if err == nil {
+				closeStack(t, stack)
+				t.Fatal("a misspelt setting was taken")
+			}
+			if !strings.Contains(err.Error(), misspelt) {
+				t.Errorf("the error does not name it: %v", err)
+			}
+			if left := processesUnder(t, o.DataDir); len(left) > 0 {
+				t.Errorf("processes are left: %v", left)
+			}
+		})
+	}
 }
 
 // processesUnder lists the processes whose working directory is below dir.

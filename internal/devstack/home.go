@@ -138,7 +138,7 @@ func otherUsersHome(base string) (home, error) {
 		return home{}, fmt.Errorf("user %s: %w", account.Username, err)
 	}
 	h := home{base: base, identity: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
-	if err := os.MkdirAll(outsideDir, 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(base), 0o755); err != nil {
 		return home{}, fmt.Errorf("make a directory for postgres: %w", err)
 	}
 	if err := makeDir(base); err != nil {

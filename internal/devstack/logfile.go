@@ -25,24 +25,25 @@ type logFile struct {
 	start int64 // where the current start's output begins
 }
 
+// openLog opens a log for another start, whose output begins at its end.
 func openLog(path string) (*logFile, error) {
 	// Appending: a truncated file is written from its new end.
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the log: %w", err)
 	}
-	return &logFile{file: file}, nil
-}
-
-// mark notes where the output of the next start begins.
-func (l *logFile) mark() {
+	l := &logFile{file: file}
 	l.trim()
-	if info, err := l.file.Stat(); err == nil {
-		l.start = info.Size()
+	info, err := file.Stat()
+	if err != nil {
+		_ = file.Close()
+		return nil, fmt.Errorf("open the log: %w", err)
 	}
+	l.start = info.Size()
+	return l, nil
 }
 
-// tail gives the last output since mark.
+// tail gives the last output since the log was opened.
 func (l *logFile) tail() string {
 	info, err := l.file.Stat()
 	if err != nil {

@@ -34,17 +34,13 @@ type postgres struct {
 	home     home
 	password string
 	settings map[string]string
+	logPath  string
 	log      *zap.Logger
-	logFile  *logFile
 }
 
 // newPostgres finds the programs and makes the databases' directory when there
 // is none yet.
-func newPostgres(ctx context.Context, o Options) (*postgres, error) {
-	h, err := findHome(o.DataDir)
-	if err != nil {
-		return nil, err
-	}
+func newPostgres(ctx context.Context, o Options, h home) (*postgres, error) {
 	version, err := h.version()
 	if err != nil {
 		return nil, err
@@ -57,14 +53,12 @@ func newPostgres(ctx context.Context, o Options) (*postgres, error) {
 	if err != nil {
 		return nil, err
 	}
-	logFile, err := openLog(filepath.Join(o.DataDir, "postgres.log"))
-	if err != nil {
-		return nil, err
+	p := &postgres{
+		binaries: found, home: h, password: password,
+		logPath: filepath.Join(o.DataDir, "postgres.log"), log: o.Log,
 	}
-	p := &postgres{binaries: found, home: h, password: password, log: o.Log, logFile: logFile}
 	if version == 0 {
 		if err := p.initialize(ctx); err != nil {
-			logFile.close()
 			return nil, err
 		}
 	}
@@ -206,12 +200,13 @@ func (p *postgres) child(port int) *child {
 		args = append(args, "-c", key+"="+p.settings[key])
 	}
 	return &child{
-		name: "postgres",
-		dir:  p.home.data(),
-		command: func() *exec.Cmd {
+		name:    "postgres",
+		dir:     p.home.data(),
+		logPath: p.logPath,
+		command: func(output *os.File) *exec.Cmd {
 			cmd := exec.Command(p.binaries.path("postgres"), args...)
 			cmd.Dir, cmd.Env = p.home.data(), environment()
-			cmd.Stdout, cmd.Stderr = p.logFile.file, p.logFile.file
+			cmd.Stdout, cmd.Stderr = output, output
 			// An immediate shutdown: a fast one would wait for a checkpoint, and
 			// a next start for its end.
 			cmd.SysProcAttr = p.home.attributes(syscall.SIGQUIT)
@@ -219,18 +214,11 @@ func (p *postgres) child(port int) *child {
 		},
 		ready:   func(ctx context.Context) error { return awaitPostgres(ctx, p.url(port, "postgres")) },
 		cleanUp: p.cleanUp,
-		failure: func(err error) error {
-			output := p.logFile.tail()
-			if strings.Contains(output, "Address already in use") {
-				err = errors.Join(err, errPortTaken)
-			}
-			return fmt.Errorf("%w: %s", err, output)
-		},
+		taken:   "Address already in use",
 		// A fast shutdown ends the sessions and writes a checkpoint; an immediate
 		// one leaves that to the next start's recovery.
 		stopping: []stopSignal{{syscall.SIGINT, 6 * time.Second}, {syscall.SIGQUIT, 2 * time.Second}},
 		log:      p.log,
-		logFile:  p.logFile,
 	}
 }
 

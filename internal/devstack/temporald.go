@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -26,8 +25,8 @@ type temporald struct {
 	dir      string // its working directory: it keeps nothing there
 	adminURL string
 	settings map[string]string
+	logPath  string
 	log      *zap.Logger
-	logFile  *logFile
 }
 
 func newTemporald(o Options, adminURL string) (*temporald, error) {
@@ -39,13 +38,9 @@ func newTemporald(o Options, adminURL string) (*temporald, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make temporald's directory: %w", err)
 	}
-	logFile, err := openLog(filepath.Join(o.DataDir, "temporald.log"))
-	if err != nil {
-		return nil, err
-	}
 	return &temporald{
 		binary: binary, dir: dir, adminURL: adminURL, settings: o.TemporalSettings,
-		log: o.Log, logFile: logFile,
+		logPath: filepath.Join(o.DataDir, "temporald.log"), log: o.Log,
 	}, nil
 }
 
@@ -79,15 +74,16 @@ func (t *temporald) child(port int) *child {
 	}
 	var life *readyWriter // of the last start
 	return &child{
-		name: "temporald",
-		dir:  t.dir,
-		command: func() *exec.Cmd {
+		name:    "temporald",
+		dir:     t.dir,
+		logPath: t.logPath,
+		command: func(output *os.File) *exec.Cmd {
 			cmd := exec.Command(t.binary, args...)
 			cmd.Dir = t.dir
 			cmd.Env = append(environment(), "TEMPORALD_POSTGRES="+t.adminURL)
 			life = &readyWriter{ready: make(chan struct{})}
 			cmd.Stdout = life
-			cmd.Stderr = t.logFile.file
+			cmd.Stderr = output
 			_, _ = cmd.StdinPipe() // its end tells temporald that we died
 			cmd.SysProcAttr = childAttributes(syscall.SIGKILL)
 			return cmd
@@ -100,16 +96,9 @@ func (t *temporald) child(port int) *child {
 				return fmt.Errorf("wait for temporald: %w", ctx.Err())
 			}
 		},
-		failure: func(err error) error {
-			output := t.logFile.tail()
-			if strings.Contains(output, "address already in use") {
-				err = errors.Join(err, errPortTaken)
-			}
-			return fmt.Errorf("%w: %s", err, output)
-		},
+		taken:    "address already in use",
 		stopping: []stopSignal{{syscall.SIGTERM, 5 * time.Second}},
 		log:      t.log,
-		logFile:  t.logFile,
 	}
 }
 
