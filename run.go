@@ -66,6 +66,15 @@ type Run struct {
 	Progress      *Progress // while running, on single reads only
 }
 
+// OpenRun is a run as a worker begins with it. Credentials are its run-time ones, an
+// object, or nil: secret.
+type OpenRun struct {
+	Run         Run
+	Credentials json.RawMessage
+	HasPages    bool // it stored some already
+	HasClaims   bool // somebody has, or had, requests of it in flight
+}
+
 // StepResult is what one step of a run came to. Data is nil when it is left out.
 type StepResult struct {
 	StepID  string

@@ -6,7 +6,6 @@ package activities
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"sync"
 	"time"
@@ -17,15 +16,15 @@ import (
 
 	"stepwell"
 	"stepwell/engine"
+	"stepwell/internal/fault"
 	"stepwell/internal/outbound"
 	"stepwell/results"
 )
 
 // Runs reads and ends runs.
 type Runs interface {
-	Run(ctx context.Context, org, id string) (*stepwell.Run, error)
+	OpenRun(ctx context.Context, org, id string) (*stepwell.OpenRun, error)
 	RunStatus(ctx context.Context, org, id string) (stepwell.RunStatus, error)
-	RunCredentials(ctx context.Context, org, id string) (json.RawMessage, error)
 	ToolByKey(ctx context.Context, org string, key int64) (*stepwell.Tool, error)
 	FinishRun(ctx context.Context, f stepwell.Finish) (started, completed time.Time, finished bool, err error)
 }
@@ -212,6 +211,7 @@ func await[R any](ctx context.Context, a *Activities, key stepwell.PageKey, unti
 }
 
 func ended[R any](f *flight) (R, error) {
+	fault.Point(fault.ActivityEnded)
 	res, _ := f.result.(R)
 	if f.err == nil {
 		return res, nil

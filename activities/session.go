@@ -47,21 +47,24 @@ type session struct {
 	ctx context.Context // ends when the run does
 	end context.CancelFunc
 
-	mu       sync.Mutex // of everything below; held only for moments
-	loading  sync.Mutex // held while the run is read
-	run      *stepwell.Run
-	tool     *tool
-	secrets  map[string]json.RawMessage // run-time credentials
-	mask     func(string) string
-	statusAt time.Time // when the run was last known to be running
-	touched  time.Time
-	ended    bool
-	sending  sync.WaitGroup // requests in flight
-	inFlight int            // their number
-	pulls    map[pullKey]*pull
-	values   map[int]*results.Value
-	chosen   map[int]*chosen
-	bytes    int64
+	mu        sync.Mutex // of everything below; held only for moments
+	loading   sync.Mutex // held while the run is read
+	run       *stepwell.Run
+	tool      *tool
+	secrets   map[string]json.RawMessage // run-time credentials
+	mask      func(string) string
+	openedAt  time.Time // when the run was read
+	empty     bool      // the run had no pages then
+	unclaimed bool      // and no claims
+	statusAt  time.Time // when the run was last known to be running
+	touched   time.Time
+	ended     bool
+	sending   sync.WaitGroup // requests in flight
+	inFlight  int            // their number
+	pulls     map[pullKey]*pull
+	values    map[int]*results.Value
+	chosen    map[int]*chosen
+	bytes     int64
 }
 
 type pullKey struct{ step, item int }
@@ -99,7 +102,7 @@ func (ss *sessions) open(ctx context.Context, org, run string) (*session, error)
 		return s, nil
 	}
 	began := time.Now()
-	r, err := ss.a.Store.Run(ctx, org, run)
+	opened, err := ss.a.Store.OpenRun(ctx, org, run)
 	if err != nil && stepwell.KindOf(err) == stepwell.KindNotFound {
 		s.finish() // deleted by retention: nothing to do for it
 		return s, nil
@@ -107,11 +110,11 @@ func (ss *sessions) open(ctx context.Context, org, run string) (*session, error)
 	if err != nil {
 		return nil, err
 	}
-	if r.Status.Final() {
+	if opened.Run.Status.Final() {
 		s.finish()
 		return s, nil
 	}
-	return s, s.load(ctx, r, began)
+	return s, s.load(ctx, opened, began)
 }
 
 // get gives the session of a run, maybe an empty one.
@@ -131,27 +134,25 @@ func (ss *sessions) get(key runKey) *session {
 }
 
 // load fills a new session.
-func (s *session) load(ctx context.Context, r *stepwell.Run, began time.Time) error {
-	a := s.all.a
+func (s *session) load(ctx context.Context, opened *stepwell.OpenRun, began time.Time) error {
+	r := &opened.Run
 	t, err := s.all.tool(ctx, r.OrgID, r.ToolVersion)
 	if err != nil {
 		return err
 	}
-	raw, err := a.Store.RunCredentials(ctx, r.OrgID, r.ID)
-	if err != nil {
-		return err
-	}
 	secrets := map[string]json.RawMessage{}
-	if raw != nil {
-		if err := json.Unmarshal(raw, &secrets); err != nil {
+	if opened.Credentials != nil {
+		if err := json.Unmarshal(opened.Credentials, &secrets); err != nil {
 			return fmt.Errorf("credentials of run %s: not an object", r.ID)
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tool, s.secrets, s.statusAt = t, secrets, began
-	s.mask = a.Masker(texts(secrets))
+	s.mask = s.all.a.Masker(texts(secrets))
 	s.run = r
+	s.empty, s.unclaimed = !opened.HasPages, !opened.HasClaims
+	s.openedAt = began
 	return nil
 }
 
@@ -300,7 +301,10 @@ func (s *session) pull(ctx context.Context, step, item int, again bool) (*pull, 
 	s.mu.Lock()
 	p := s.pulls[pullKey{step, item}]
 	if p == nil {
-		p = &pull{seen: map[string]bool{}}
+		p = &pull{seen: map[string]bool{}, met: s.unclaimed && time.Since(s.openedAt) < pullFresh}
+		if s.empty {
+			p.at = s.openedAt
+		}
 		p.known.Store(&known{state: engine.PageState{Page: 1}})
 		s.pulls[pullKey{step, item}] = p
 	}

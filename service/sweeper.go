@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"stepwell"
+	"stepwell/internal/fault"
 	"stepwell/store"
 )
 
@@ -68,9 +69,11 @@ func (s *Service) sweepStarts(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		fault.Point(fault.SweptRecorded)
 		if err := s.Workflows.StartRun(ctx, ref.Org, ref.Run, v.def); err != nil {
 			return err
 		}
+		fault.Point(fault.SweptStarted)
 		s.started.add(ref)
 	}
 	s.Log.Info("the sweeper started runs", zap.Int("runs", len(refs)))
@@ -106,7 +109,7 @@ func (s *Service) examine(ctx context.Context, ref store.RunRef) error {
 	}
 	switch {
 	case !state.Known:
-		return nil // not started yet, or Temporal's data is gone: sweepStarts decides by age
+		return s.giveUp(ctx, ref, "The run's workflow is gone from Temporal")
 	case !state.Open:
 		return s.giveUp(ctx, ref, fmt.Sprintf("The run's workflow ended without finishing the run (%s)", state.Status))
 	case state.TaskAttempt > maxTaskAttempts:
@@ -139,6 +142,7 @@ func (s *Service) sweepAborted(ctx context.Context) error {
 		if err := s.Workflows.CancelRun(ctx, ref.Org, ref.Run); err != nil {
 			return err
 		}
+		fault.Point(fault.SweptCancelled)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -90,17 +91,31 @@ func (s *Store) RunStatus(ctx context.Context, org, id string) (stepwell.RunStat
 	return status, s.wrap("read status", err)
 }
 
-// RunCredentials opens the run-time credentials of a running run; nil when it has none.
-func (s *Store) RunCredentials(ctx context.Context, org, id string) (json.RawMessage, error) {
+// OpenRun reads all that a worker needs to begin with a run, in one round trip. A
+// missing run is a KindNotFound error.
+func (s *Store) OpenRun(ctx context.Context, org, id string) (*stepwell.OpenRun, error) {
+	var o stepwell.OpenRun
 	var sealed []byte
-	err := s.pool.QueryRow(ctx, `SELECT sealed FROM run_credentials WHERE org_id = $1 AND run_id = $2`, org, id).Scan(&sealed)
+	var b pgx.Batch
+	b.Queue(`SELECT `+runColumns+` FROM runs WHERE org_id = $1 AND id = $2`, org, id).QueryRow(func(row pgx.Row) error { return scanRun(row, &o.Run) })
+	b.Queue(`SELECT (SELECT sealed FROM run_credentials WHERE org_id = $1 AND run_id = $2),
+		EXISTS (SELECT 1 FROM pages WHERE org_id = $1 AND run_id = $2),
+		EXISTS (SELECT 1 FROM claims WHERE org_id = $1 AND run_id = $2)`, org, id).QueryRow(func(row pgx.Row) error {
+		return row.Scan(&sealed, &o.HasPages, &o.HasClaims)
+	})
+	err := s.pool.SendBatch(ctx, &b).Close()
 	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, nil
+		return nil, stepwell.NotFound("Run")
 	}
 	if err != nil {
-		return nil, s.wrap("read credentials", err)
+		return nil, s.wrap("open run", err)
 	}
-	return s.sealer.Open(sealed, "run_credentials", org, id)
+	if sealed != nil {
+		if o.Credentials, err = s.sealer.Open(sealed, "run_credentials", org, id); err != nil {
+			return nil, fmt.Errorf("open the credentials of run %s: %w", id, err)
+		}
+	}
+	return &o, nil
 }
 
 const finishRun = `

@@ -47,10 +47,11 @@ func (s *Store) Undispatched(ctx context.Context, age time.Duration, limit int) 
 		WHERE status = 'running' AND NOT dispatched AND started_at < clock_timestamp() - $1::interval ORDER BY started_at LIMIT $2`, age, limit)
 }
 
-// Stale lists running runs that were not looked at for age, longest first.
+// Stale lists running runs whose workflow had started and that were not looked at for
+// age, longest first.
 func (s *Store) Stale(ctx context.Context, age time.Duration, limit int) ([]RunRef, error) {
 	return s.runRefs(ctx, `SELECT org_id, id FROM runs
-		WHERE status = 'running' AND coalesce(checked_at, started_at) < clock_timestamp() - $1::interval
+		WHERE status = 'running' AND dispatched AND coalesce(checked_at, started_at) < clock_timestamp() - $1::interval
 		ORDER BY coalesce(checked_at, started_at) LIMIT $2`, age, limit)
 }
 
