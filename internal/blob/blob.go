@@ -72,6 +72,12 @@ func Open(ctx context.Context, rawURL string) (*Store, error) {
 	return s, nil
 }
 
+// DirectoryURL is the URL with which Open opens a directory. dir is absolute and
+// may hold any characters.
+func DirectoryURL(dir string) string {
+	return (&url.URL{Scheme: "file", Path: filepath.ToSlash(dir)}).String()
+}
+
 // openDirectory opens the directory driver: unfinished files stand beside their
 // targets (a rename across file systems would not work), and no attribute files.
 func (s *Store) openDirectory(ctx context.Context, u *url.URL) error {

@@ -19,8 +19,8 @@ import (
 
 func open(t testing.TB) (*Store, string) {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), "a dir", "blobs")
-	s, err := Open(t.Context(), "file://"+strings.ReplaceAll(dir, " ", "%20"))
+	dir := filepath.Join(t.TempDir(), "a dir?#%20ü", "blobs")
+	s, err := Open(t.Context(), DirectoryURL(dir))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 )
 
 func compress(t testing.TB, coding, text string) []byte {
@@ -52,6 +53,8 @@ func TestContentEncodings(t *testing.T) {
 					w.Header().Set("Content-Encoding", tc.header)
 				}
 				_, _ = w.Write(body)
+				w.(http.Flusher).Flush()
+				time.Sleep(5 * time.Millisecond) // the end of the answer comes later than the end of the stream in it
 			})
 			c := newClient(t, Config{})
 			for range 2 {

@@ -37,8 +37,8 @@ type Config struct {
 	// A listed host may resolve to any address that is not always refused.
 	Allow []string
 	// Refuse lists host:port of the service's own Postgres, Temporal and
-	// listeners; no mode opens them. No host, an unspecified or a local address
-	// means this port on every address of this machine. Names are resolved when
+	// listeners; no mode opens them. No host, a directory (of Unix sockets), an
+	// unspecified or a local address means this port on every address of this machine. Names are resolved when
 	// a request goes to the same port.
 	Refuse []string
 	// MaxAnswer bounds one answer, in bytes after decompression.

@@ -240,7 +240,7 @@ func parseOwnAddress(hostport string) (ownAddress, error) {
 		return ownAddress{}, fmt.Errorf("refused address %q: the port must be a number from 1 to 65535", hostport)
 	}
 	own := ownAddress{port: uint16(port)}
-	if host == "" {
+	if host == "" || strings.HasPrefix(host, "/") { // a Unix socket's server mostly has the port too
 		return own, nil
 	}
 	if own.ip, err = netip.ParseAddr(host); err != nil {

@@ -90,7 +90,7 @@ func TestOwnAddressesAreRefused(t *testing.T) {
 			}
 		}
 	}
-	for _, own := range []string{":" + port, "0.0.0.0:" + port, "[::]:" + port, "127.0.0.1:" + port, "localhost:" + port, "[::1]:" + port} {
+	for _, own := range []string{":" + port, "0.0.0.0:" + port, "[::]:" + port, "127.0.0.1:" + port, "localhost:" + port, "[::1]:" + port, "/run/postgresql:" + port} {
 		c := newClient(t, Config{Refuse: []string{"db.example:5432", own}})
 		for _, host := range hosts {
 			e := doFails(t, c, Request{URL: "http://" + host + ":" + port, Timeout: 5 * time.Second}, Refused)

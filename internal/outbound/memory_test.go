@@ -43,6 +43,26 @@ func TestManyLargeAnswersEnd(t *testing.T) {
 	}
 }
 
+func TestAnswersCountUntilClose(t *testing.T) {
+	t.Parallel()
+	const limit = 1 << 20
+	body := strings.Repeat("x", 900_000)
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.(http.Flusher).Flush()
+		io.WriteString(w, body)
+	})
+	c := newClient(t, Config{MaxAnswer: limit, Buffer: 5 * limit})
+	first, second := do(t, c, Request{URL: s.URL}), do(t, c, Request{URL: s.URL})
+	if free := freeOf(c.memory); free > 4*limit-2*int64(len(body)) {
+		t.Errorf("%d bytes free with two answers held", free)
+	}
+	first.Close()
+	second.Close()
+	if free := freeOf(c.memory); free != 4*limit {
+		t.Errorf("%d bytes free afterwards", free)
+	}
+}
+
 func TestNothingIsSentWithoutMemory(t *testing.T) {
 	t.Parallel()
 	address, connections := rawServer(t, answering("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"))
@@ -70,10 +90,9 @@ func TestLostResponseGivesItsMemoryBack(t *testing.T) {
 		if _, err := c.Do(t.Context(), Request{URL: s.URL, Timeout: 10 * time.Second}); err != nil {
 			t.Fatal(err)
 		}
-		for freeOf(c.memory) == 0 {
-			runtime.GC()
-			if t.Context().Err() != nil {
-				return
+		for deadline := time.Now().Add(10 * time.Second); freeOf(c.memory) == 0; runtime.GC() {
+			if time.Now().After(deadline) {
+				t.Fatal("the memory of a lost response stays taken")
 			}
 		}
 	}
