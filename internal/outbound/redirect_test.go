@@ -85,15 +85,15 @@ func TestRedirectToAnotherOriginDropsCredentials(t *testing.T) {
 	s = serve(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/away":
-			http.Redirect(w, r, strings.Replace(other.URL, "://", "://you:there@", 1), 307)
+			http.Redirect(w, r, strings.Replace(other.URL, "://", "://you:there@", 1), http.StatusTemporaryRedirect)
 		case "/home":
-			http.Redirect(w, r, strings.ToUpper(s.URL)+"/end", 307)
+			http.Redirect(w, r, strings.ToUpper(s.URL)+"/end", http.StatusTemporaryRedirect)
 		case "/name": // the same machine by another name is another origin
-			http.Redirect(w, r, strings.Replace(s.URL, "127.0.0.1", "localhost", 1)+"/end", 307)
+			http.Redirect(w, r, strings.Replace(s.URL, "127.0.0.1", "localhost", 1)+"/end", http.StatusTemporaryRedirect)
 		case "/back": // what was dropped stays dropped
-			http.Redirect(w, r, strings.Replace(s.URL, "127.0.0.1", "localhost", 1)+"/home2", 307)
+			http.Redirect(w, r, strings.Replace(s.URL, "127.0.0.1", "localhost", 1)+"/home2", http.StatusTemporaryRedirect)
 		case "/home2":
-			http.Redirect(w, r, s.URL+"/end", 307)
+			http.Redirect(w, r, s.URL+"/end", http.StatusTemporaryRedirect)
 		default:
 			show(w, r)
 		}
@@ -129,7 +129,7 @@ func TestRedirectLimits(t *testing.T) {
 		var left int
 		fmt.Sscan(r.URL.Path[1:], &left)
 		if left > 0 {
-			http.Redirect(w, r, fmt.Sprintf("/%d?token=hush", left-1), 302)
+			http.Redirect(w, r, fmt.Sprintf("/%d?token=hush", left-1), http.StatusFound)
 		}
 	})
 	c := newClient(t, Config{})

@@ -24,7 +24,7 @@ func TestSealOpen(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if plaintext != "" && bytes.Contains(sealed, []byte(plaintext)) {
+		if len(plaintext) > 8 && bytes.Contains(sealed, []byte(plaintext[:8])) { // a short one occurs by chance
 			t.Error("the plaintext is visible")
 		}
 		if extra := len(sealed) - len(plaintext); extra > 180 {
