@@ -113,7 +113,7 @@ func show(ctx context.Context, n *app.Node, mode cli.DemoMode, key string, out i
 	ready := cli.Ready{BaseURL: n.BaseURL(), AdminKey: key}
 	var failed error
 	if mode != cli.DemoOff {
-		upstream, err := demo.NewServer(demo.Options{})
+		upstream, err := startUpstream()
 		if err != nil {
 			return err
 		}
@@ -136,6 +136,15 @@ func show(ctx context.Context, n *app.Node, mode cli.DemoMode, key string, out i
 		fmt.Fprintln(out, failed)
 	}
 	return nil
+}
+
+// startUpstream starts the demo upstream at the address that the documents name, or at
+// a free one.
+func startUpstream() (*demo.Server, error) {
+	if s, err := demo.NewServer(demo.Options{Addr: demo.DefaultAddr}); err == nil {
+		return s, nil
+	}
+	return demo.NewServer(demo.Options{})
 }
 
 // runDemo runs the demo with a key of its own, which ends with it.
