@@ -167,22 +167,7 @@ func TestCloseAndStartAgain(t *testing.T) {
 		t.Errorf("after Close: processes in the data directory: %v", left)
 	}
 
-	// A killed Postgres leaves its lock file. The process id in it may belong to
-	// another process by now.
-	stranger := exec.Command("sleep", "60")
-	if err := stranger.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = stranger.Process.Kill(); _ = stranger.Wait() })
-	pidFile := filepath.Join(dir, "postgres", "data", "postmaster.pid")
-	if err := os.WriteFile(pidFile, []byte(strconv.Itoa(stranger.Process.Pid)+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-
 	second := start(t, dir)
-	if err := alive(stranger.Process.Pid); err == nil {
-		t.Error("a stranger was killed")
-	}
 	if err := execSQL(t, second, `SELECT one FROM kept`); err != nil {
 		t.Error("after a new start:", err)
 	}
@@ -209,25 +194,55 @@ func TestKilledParentLeavesNothing(t *testing.T) {
 	start(t, dir)
 }
 
-func TestLeftoverIsEnded(t *testing.T) {
+// A Postgres that was killed leaves its lock file, and may leave processes. The
+// process id in the file may be another's by now.
+func TestLeftoversAreEnded(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	kill, postgres, _ := startParent(t, dir)
-	// A stopped process does not get the signal that its parent's death sends.
-	if err := syscall.Kill(postgres, syscall.SIGSTOP); err != nil {
+	dir, elsewhere := t.TempDir(), t.TempDir()
+	closeStack(t, start(t, dir))
+	data := filepath.Join(dir, "postgres", "data")
+	leftover, stranger := sleeper(t, data), sleeper(t, elsewhere)
+	pidFile := filepath.Join(data, "postmaster.pid")
+	if err := os.WriteFile(pidFile, []byte(strconv.Itoa(stranger)+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	kill()
-	if err := alive(postgres); err == nil {
-		t.Fatal("the stopped postgres is gone: this test tests nothing")
-	}
 	stack := start(t, dir)
-	if err := alive(postgres); err != nil {
-		t.Error("after a new start:", err)
-	}
 	if err := execSQL(t, stack, `SELECT 1`); err != nil {
 		t.Error(err)
 	}
+	eventually(t, "the leftover ends", func() error { return alive(leftover) })
+	if err := alive(stranger); err == nil {
+		t.Error("a stranger was killed")
+	}
+}
+
+// sleeper starts a process called postgres that works in dir and does nothing.
+func sleeper(t *testing.T, dir string) (pid int) {
+	t.Helper()
+	sleep, err := exec.LookPath("sleep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.ReadFile(sleep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "postgres")
+	if err := os.WriteFile(path, program, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(path, "100")
+	cmd.Dir = dir
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = cmd.Wait() }() // so that a killed one is gone
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-ended
+	})
+	return cmd.Process.Pid
 }
 
 // startParent starts a process that has a stack in dir, and gives the pids of
