@@ -226,7 +226,7 @@ func (r *runner) run() result {
 		r.got.Error = err.Error()
 		var step *engine.StepError
 		var filter *engine.FilterError
-		if !errors.As(err, &step) && !errors.As(err, &filter) && !errors.Is(err, engine.ErrBinary) {
+		if !errors.As(err, &step) && !errors.As(err, &filter) && !errors.Is(err, engine.ErrFile) {
 			r.t.Errorf("an error of no step: %v", err)
 		}
 	}

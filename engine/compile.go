@@ -41,7 +41,7 @@ type Tool struct {
 // Step is a compiled step. It is immutable and safe for concurrent use.
 type Step struct {
 	def       *stepwell.Step
-	label     string          // how errors name the step: `Step 2 (fetch)`
+	label     string          // how errors name the step: `Step 2 (fetch)`; empty for the outputTransform
 	declared  map[string]bool // input names that inputSchema declares
 	template  Limits
 	transform Limits
@@ -133,7 +133,7 @@ func (c Compiler) Tool(ctx context.Context, def *stepwell.Tool) (*Tool, error) {
 		t.Steps = append(t.Steps, s)
 	}
 	if def.OutputTransform != "" {
-		t.Output = c.step(def, &stepwell.Step{Config: stepwell.StepConfig{Type: stepwell.StepTypeTransform}}, "Output")
+		t.Output = c.step(def, &stepwell.Step{Config: stepwell.StepConfig{Type: stepwell.StepTypeTransform}}, "")
 		t.Output.run = wholeCode("outputTransform", def.OutputTransform, sourceParams)
 		t.Output.run.expr.State = true
 	}
@@ -202,7 +202,11 @@ func inputKeys(schema json.RawMessage) []string {
 // Errorf makes the error of a step: its message begins with the step's place and
 // id, as in `Step 2 (fetch): …`.
 func (s *Step) Errorf(format string, args ...any) *StepError {
-	return &StepError{Message: s.label + ": " + fmt.Sprintf(format, args...)}
+	message := fmt.Sprintf(format, args...)
+	if s.label != "" {
+		message = s.label + ": " + message
+	}
+	return &StepError{Message: message}
 }
 
 // Definition is the step as it was saved; it must not be changed.

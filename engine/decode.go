@@ -11,9 +11,9 @@ import (
 	"golang.org/x/text/encoding/htmlindex"
 )
 
-// ErrBinary says that an answer is neither JSON nor text nor of another type that
-// Decode knows: whoever stores files keeps it as one.
-var ErrBinary = errors.New("the answer is binary")
+// ErrFile says that an answer is to be kept as a file: it is an attachment, or of no
+// type that Decode knows.
+var ErrFile = errors.New("the answer is a file")
 
 // decoder turns the body of an answer into JSON. Adding a format is adding one
 // to the list below.
@@ -49,8 +49,11 @@ var decoders = []decoder{
 
 // Decode turns the body of an answer into JSON: by its Content-Type, and when that
 // is text/plain or missing, by its content. An empty body is null. JSON keeps its
-// text. The error is ErrBinary, or says which format the body fails to be.
+// text. The error is ErrFile, or says which format the body fails to be.
 func Decode(a *Answer) (json.RawMessage, error) {
+	if disposition, _, _ := strings.Cut(a.Header.Get("Content-Disposition"), ";"); strings.EqualFold(strings.TrimSpace(disposition), "attachment") {
+		return nil, ErrFile
+	}
 	media, charset := mediaType(a.Header.Get("Content-Type"))
 	body, err := toUTF8(a.Body, charset)
 	if err != nil {
@@ -76,7 +79,7 @@ func Decode(a *Answer) (json.RawMessage, error) {
 			return data, nil
 		}
 	}
-	return nil, ErrBinary
+	return nil, ErrFile
 }
 
 func mediaType(header string) (media, charset string) {

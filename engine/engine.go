@@ -96,7 +96,9 @@ type Evaluator interface {
 }
 
 // StepError is a failure of a step that its author or its upstream caused. Message
-// is public and masked.
+// is public. It holds no data but the beginning of a failed answer, which
+// Answer.Mask went over, and what an expression put into an error of its own: so
+// whoever stores or shows it masks the known secrets in it once more.
 type StepError struct {
 	Message string
 }

@@ -27,13 +27,13 @@ const maxEqualPages = 10
 //
 // Everything that the upstream or the step does wrong is a *StepError: a status
 // other than 2xx, a body that does not decode, an unreadable page, a contradiction,
-// a stuck upstream. A body that is to become a file is ErrBinary (errors.Is).
+// a stuck upstream. A body that is to become a file is ErrFile (errors.Is).
 func (s *Step) Interpret(ctx context.Context, ev Evaluator, scope Scope, st *PageState, seenCursor func(string) bool, a *Answer) (*PageOutcome, error) {
 	if err := s.CheckStatus(a); err != nil {
 		return nil, err
 	}
 	data, err := Decode(a)
-	if errors.Is(err, ErrBinary) {
+	if errors.Is(err, ErrFile) {
 		return nil, fmt.Errorf("%s: %w", s.label, err)
 	}
 	if err != nil {
@@ -41,6 +41,20 @@ func (s *Step) Interpret(ctx context.Context, ev Evaluator, scope Scope, st *Pag
 	}
 	if st == nil {
 		return &PageOutcome{Data: data, Done: true}, nil
+	}
+	return s.interpretPage(ctx, ev, scope, st, seenCursor, a, data)
+}
+
+// interpretPage is Interpret for a decoded page of a pull.
+func (s *Step) interpretPage(ctx context.Context, ev Evaluator, scope Scope, st *PageState, seenCursor func(string) bool, a *Answer, data json.RawMessage) (*PageOutcome, error) {
+	if st.PageSize == 0 { // another process built the request
+		size, err := s.pageSize(ctx, ev, scope, st)
+		if err != nil {
+			return nil, err
+		}
+		known := *st
+		known.PageSize = size
+		st = &known
 	}
 	p := s.readPage(data, st)
 	out := &PageOutcome{Data: data, Count: p.count, Next: p.next(st)}

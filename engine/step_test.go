@@ -74,8 +74,8 @@ func TestDecode(t *testing.T) {
 		"broken":          {"application/json", `{`, `!says that it is JSON, and is not valid JSON`},
 		"deep":            {"application/json", strings.Repeat("[", 1001) + strings.Repeat("]", 1001), `!more than 1000 levels`},
 		"deep untyped":    {"", strings.Repeat("[", 1001) + strings.Repeat("]", 1001), `!more than 1000 levels`},
-		"image":           {"image/png", "\x89PNG", `!binary`},
-		"bytes":           {"", "\xff\xfe\x00", `!binary`},
+		"image":           {"image/png", "\x89PNG", `!is a file`},
+		"bytes":           {"", "\xff\xfe\x00", `!is a file`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

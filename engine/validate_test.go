@@ -15,7 +15,9 @@ import (
 func TestValidateTool(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 101)
-	fetch := func(more string) string { return `{"steps":[{"id":"fetch","config":{"url":"https://a.test"` + more + `}}]}` }
+	fetch := func(more string) string {
+		return `{"steps":[{"id":"fetch","config":{"url":"https://a.test"` + more + `}}]}`
+	}
 	for name, c := range map[string]struct{ tool, want string }{
 		"plain":                 {fetch(``), ``},
 		"nothing":               {`{}`, `A tool needs at least one step or an 'outputTransform'`},
