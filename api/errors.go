@@ -91,9 +91,6 @@ func errorAnswer(err error) *response {
 	case stepwell.KindUnavailable:
 		res.header.Set("Retry-After", retryOverload)
 	}
-	if e == errSilent || e == errBroken || e.Kind == stepwell.KindTooLarge {
-		res.header.Set("Connection", "close") // what follows on the connection is not a request
-	}
 	return res
 }
 

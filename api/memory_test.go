@@ -38,6 +38,8 @@ func newMemory() *memory {
 	m.addCaller("member-key", stepwell.Caller{OrgID: "acme", OrgName: "Acme", KeyID: "k2", UserID: "mia", Role: stepwell.RoleMember})
 	m.addCaller("runner-key", stepwell.Caller{OrgID: "acme", OrgName: "Acme", KeyID: "k3", UserID: "rob", Role: stepwell.RoleRunner, Tools: []string{"orders"}})
 	m.addCaller("no-tools-key", stepwell.Caller{OrgID: "acme", OrgName: "Acme", KeyID: "k4", UserID: "nil", Role: stepwell.RoleRunner, Tools: []string{}})
+	m.addCaller("limited-key", stepwell.Caller{OrgID: "acme", OrgName: "Acme", KeyID: "k6", UserID: "lim", Role: stepwell.RoleMember, Tools: []string{"orders"}})
+	m.addCaller("stranger-key", stepwell.Caller{OrgID: "acme", OrgName: "Acme", KeyID: "k7", UserID: "str", Role: "unknown"})
 	m.addCaller("other-key", stepwell.Caller{OrgID: "other", OrgName: "Other", KeyID: "k5", UserID: "eve", Role: stepwell.RoleAdmin})
 	yes := true
 	step := stepwell.Step{ID: "fetch", Modify: &yes, Concurrency: 2, Config: stepwell.StepConfig{

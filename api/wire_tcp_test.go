@@ -185,9 +185,12 @@ func TestLongStream(t *testing.T) {
 	t.Parallel()
 	const quick = 200 * time.Millisecond
 	m := newMemory()
-	m.results["acme/run-1"].Data = func(_ context.Context, w io.Writer) error {
+	m.results["acme/run-1"].Data = func(ctx context.Context, w io.Writer) error {
 		for range 16 {
 			pass(quick / 4)
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
 			if _, err := io.WriteString(w, strings.Repeat(" ", sendPart)); err != nil {
 				return err
 			}
@@ -195,7 +198,9 @@ func TestLongStream(t *testing.T) {
 		_, err := io.WriteString(w, "1")
 		return err
 	}
-	res, err := http.Get("http://" + listen(t, newTestAPI(m, nil), quick) + "/v1/runs/run-1/results?token=admin-key")
+	h := newTestAPI(m, func(c *Config) { c.SyncWait = time.Millisecond })
+	h.patience = quick
+	res, err := http.Get("http://" + listen(t, h, quick) + "/v1/runs/run-1/results?token=admin-key")
 	if err != nil {
 		t.Fatal(err)
 	}
