@@ -95,7 +95,7 @@ func (s *session) report(run *stepwell.Run, f stepwell.Finish) {
 		if s.tool.def.Steps[i].Paginated() {
 			row.Pages, row.Items, row.EndedBy = k.high, k.records, k.last.EndedBy
 		}
-		row.Data = results.RowData(s.tool.compiled.Filters, v)
+		row.Data = results.RowData(s.tool.filters(), v)
 		rows = append(rows, row)
 	}
 	if f.Result != nil {
@@ -105,6 +105,15 @@ func (s *session) report(run *stepwell.Run, f stepwell.Finish) {
 		}
 	}
 	run.StepResults = rows
+}
+
+// filters are the tool's response filters; those of a broken one are not known, so its
+// rows show nothing that they could have hidden: it stored nothing.
+func (t *tool) filters() *engine.Filters {
+	if t.broken != nil {
+		return &engine.Filters{}
+	}
+	return t.compiled.Filters
 }
 
 // reached is how many steps a run that ends has begun, as this process knows it; a run
@@ -170,6 +179,9 @@ func (s *session) sawAll() bool {
 // output makes the data of a successful run: the outputTransform's value, else the last
 // successful step's, checked against the outputSchema and filtered.
 func (a *Activities) output(ctx context.Context, s *session) (*stepwell.Result, error) {
+	if s.tool.broken != nil {
+		return nil, s.tool.broken
+	}
 	t := s.tool.compiled
 	if t.Output != nil {
 		out, err := t.Output.Transform(s.ctx, a.Evaluator, s.scope(len(s.tool.def.Steps), nil))

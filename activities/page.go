@@ -46,6 +46,9 @@ func (u *unit) page(ctx context.Context) (PageResult, error) {
 	if high := u.pull.known.Load().high; u.key.Page > high+1 {
 		return PageResult{}, fmt.Errorf("page %d was asked for, but only %d are stored", u.key.Page, high)
 	}
+	if broken := u.s.tool.broken; broken != nil {
+		return u.failed(ctx, broken)
+	}
 	if res, decided, err := u.others(ctx); decided || err != nil {
 		return res, err
 	}
@@ -70,7 +73,10 @@ func (u *unit) open(ctx context.Context) (gone bool, err error) {
 	if u.key.Step >= len(u.s.tool.def.Steps) {
 		return false, fmt.Errorf("step %d was asked for of %d", u.key.Step, len(u.s.tool.def.Steps))
 	}
-	u.step, u.def = u.s.tool.compiled.Steps[u.key.Step], &u.s.tool.def.Steps[u.key.Step]
+	u.def = &u.s.tool.def.Steps[u.key.Step]
+	if u.s.tool.broken == nil {
+		u.step = u.s.tool.compiled.Steps[u.key.Step]
+	}
 	u.pull, err = u.s.pull(ctx, u.key.Step, u.key.Item, u.req.Contended)
 	return false, err
 }

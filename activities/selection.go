@@ -31,6 +31,9 @@ func (a *Activities) selectItems(ctx context.Context, req SelectRequest) (Select
 	if head, err := a.Store.Selection(ctx, req.Org, req.Run, req.Step); err != nil || head != nil {
 		return s.selected(req.Step, head), err
 	}
+	if s.tool.broken != nil {
+		return a.selectFailed(ctx, s, req, s.tool.broken)
+	}
 	sel, err := s.tool.compiled.Steps[req.Step].Select(s.ctx, a.Evaluator, s.scope(req.Step, nil))
 	var bad *engine.StepError
 	if errors.As(err, &bad) {

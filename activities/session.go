@@ -3,6 +3,7 @@ package activities
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -34,10 +35,12 @@ type sessions struct {
 	bytes atomic.Int64 // of cached values, of all sessions
 }
 
-// tool is a tool version with its compiled form.
+// tool is a tool version with its compiled form, or with why it does not compile: an
+// expression that was saved may be over a limit.
 type tool struct {
 	def      *stepwell.Tool
 	compiled *engine.Tool
+	broken   *engine.StepError
 }
 
 // session is what this process knows of a run.
@@ -195,11 +198,11 @@ func (ss *sessions) tool(ctx context.Context, org string, key int64) (*tool, err
 	if err != nil {
 		return nil, err
 	}
-	compiled, err := engine.CompileTool(ctx, ss.a.Evaluator, def)
-	if err != nil {
+	t = &tool{def: def}
+	t.compiled, err = engine.CompileTool(ctx, ss.a.Evaluator, def)
+	if err != nil && !errors.As(err, &t.broken) {
 		return nil, fmt.Errorf("tool version %d: %w", key, err)
 	}
-	t = &tool{def: def, compiled: compiled}
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	if len(ss.tools) >= maxToolsKept {
