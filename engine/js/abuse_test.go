@@ -3,6 +3,7 @@ package js
 import (
 	"context"
 	"encoding/json"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -63,8 +64,7 @@ var abuse = map[string]string{
 	"deep value as text":      "(s) => { let a = []; for (let i = 0; i < 5e6; i++) a = [a]; return String(a) }",
 	"deep value as result":    "(s) => { let a = []; for (let i = 0; i < 5e6; i++) a = [a]; return a }",
 	"deep JSON":               "(s) => JSON.parse('['.repeat(5e6))",
-	"catastrophic regex":      "(s) => /^(?=(a+)+$)b/.test('a'.repeat(50) + '!')",
-	"catastrophic regex 2":    "(s) => /(a+)+\\1$/.test('a'.repeat(200) + '!')",
+	"catastrophic regex":      "(s) => /(a+)+\\1$/.test('a'.repeat(200) + '!')",
 	"deep regex":              "(s) => new RegExp('('.repeat(1e6) + ')'.repeat(1e6))",
 	"huge result":             "(s) => 'x'.repeat(200e6)",
 	"huge result in an array": "(s) => new Array(1e7).fill('0123456789012345678901234567890123456789')",
@@ -78,7 +78,7 @@ var abuse = map[string]string{
 	"blocks":                  strings.Repeat("{", 30_000) + strings.Repeat("}", 30_000),
 	"objects":                 strings.Repeat("{a:", 15_000) + "1" + strings.Repeat("}", 15_000),
 	"negations":               strings.Repeat("!", 60_000) + "1",
-	"members":                 "$" + strings.Repeat(".a", 30_000),
+	"calls of members":        "$" + strings.Repeat(".a()", 15_000),
 	"calls":                   "$" + strings.Repeat("()", 30_000),
 	"ternaries":               strings.Repeat("1?2:", 15_000) + "1",
 	"templates":               strings.Repeat("`${", 10_000) + "1" + strings.Repeat("}`", 10_000),
@@ -89,7 +89,7 @@ var abuse = map[string]string{
 
 func TestAbuse(t *testing.T) {
 	t.Parallel()
-	p := newTestPool(t, Options{Size: 3})
+	p := newTestPool(t, Options{Size: runtime.GOMAXPROCS(0) + 1}) // one more than tests run at a time
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	var neighbour atomic.Int64
 	go func() {
@@ -115,15 +115,19 @@ func TestAbuse(t *testing.T) {
 	})
 	for name, source := range abuse {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			started := time.Now()
-			r := one(t, p, source, nil)
-			took := time.Since(started)
+			results, err := p.Evaluate(context.Background(), request(500*time.Millisecond, source))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, took := results[0], time.Since(started)
 			if r.Err == nil || !r.Err.Limit || !strings.Contains(r.Err.Message, "limit of an expression") {
 				t.Errorf("gave %.100s, %+v; want an error that names a limit", r.Value, r.Err)
 			} else {
 				t.Logf("%v: %s", took.Round(time.Millisecond), r.Err.Message)
 			}
-			if took > 3*time.Second {
+			if took > 3*time.Second && !raceEnabled {
 				t.Errorf("took %v", took)
 			}
 		})

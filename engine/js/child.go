@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -230,6 +231,7 @@ func (s *server) worn() bool {
 
 func encodeResult(r engine.EvalResult, worn bool) *message {
 	m := newMessage(opEvaluate)
+	m.b = slices.Grow(m.b, len(r.Value)+len(r.State)+64) // a large result must not be copied twice
 	m.bool(worn)
 	m.texts(r.Console)
 	switch {
@@ -241,9 +243,9 @@ func encodeResult(r engine.EvalResult, worn bool) *message {
 		m.number(kindUndefined)
 	default:
 		m.number(kindValue)
-		m.text(string(r.Value))
+		m.bytes(r.Value)
 	}
-	m.text(string(r.State))
+	m.bytes(r.State)
 	return m
 }
 

@@ -34,8 +34,9 @@ type message struct{ b []byte }
 
 func newMessage(op byte) *message { return &message{b: []byte{0, 0, 0, 0, op}} }
 
-func (m *message) number(n int)  { m.b = binary.AppendUvarint(m.b, uint64(n)) }
-func (m *message) text(s string) { m.number(len(s)); m.b = append(m.b, s...) }
+func (m *message) number(n int)   { m.b = binary.AppendUvarint(m.b, uint64(n)) }
+func (m *message) text(s string)  { m.number(len(s)); m.b = append(m.b, s...) }
+func (m *message) bytes(b []byte) { m.number(len(b)); m.b = append(m.b, b...) }
 func (m *message) bool(v bool) {
 	if v {
 		m.b = append(m.b, 1)
