@@ -105,7 +105,7 @@ func (n *Node) open(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		cfg.BlobURL = "file://" + filepath.ToSlash(dir)
+		cfg.BlobURL = blob.DirectoryURL(dir)
 	}
 	if n.blobs, err = blob.Open(ctx, cfg.BlobURL); err != nil {
 		return err
