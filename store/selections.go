@@ -13,12 +13,12 @@ import (
 // selectionChunk is how many items of a loop share a stored row.
 const selectionChunk = 500
 
-// SaveSelection stores what a dataSelector chose, while the run is running. It is
-// stored once: saved is false when a selection was there before or the run has ended.
+// SaveSelection stores what a dataSelector chose, while the run is running, all of it in
+// one transaction: of two workers' choices, which may differ, one stands whole. saved is
+// false when a selection was there before or the run has ended.
 func (s *Store) SaveSelection(ctx context.Context, org, run string, step int, sel *stepwell.Selection) (saved bool, err error) {
-	// The first chunk goes last: its presence means that all are there.
-	chunks := max(1, (len(sel.Items)+selectionChunk-1)/selectionChunk)
-	for chunk := chunks - 1; chunk >= 0; chunk-- {
+	var b pgx.Batch
+	for chunk := range max(1, (len(sel.Items)+selectionChunk-1)/selectionChunk) {
 		first := chunk * selectionChunk
 		items := sel.Items[first:min(first+selectionChunk, len(sel.Items))]
 		body, err := json.Marshal(items)
@@ -29,16 +29,18 @@ func (s *Store) SaveSelection(ctx context.Context, org, run string, step int, se
 		if err != nil {
 			return false, s.wrap("save selection", err)
 		}
-		tag, err := s.pool.Exec(ctx, `
+		// The first chunk goes first: a second worker waits there for the first one's commit.
+		b.Queue(`
 INSERT INTO selections (org_id, run_id, step, chunk, looped, total, first_item, encoding, body, blob)
 SELECT r.org_id, r.id, $3, $4, $5, $6, $7, $8, $9, $10 FROM runs r WHERE r.org_id = $1 AND r.id = $2 AND r.status = 'running'
 ON CONFLICT DO NOTHING`, org, run, step, chunk, sel.Loop, sel.Total, first, stored.encoding, stored.inline, stored.blob)
-		if err != nil {
-			return false, s.wrap("save selection", err)
-		}
-		saved = tag.RowsAffected() == 1
 	}
-	return saved, nil
+	results := s.pool.SendBatch(ctx, &b)
+	tag, err := results.Exec()
+	if cerr := results.Close(); err == nil {
+		err = cerr
+	}
+	return err == nil && tag.RowsAffected() == 1, s.wrap("save selection", err)
 }
 
 // Selection reads the head of a stored selection; nil when there is none.
