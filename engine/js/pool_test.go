@@ -286,8 +286,8 @@ func TestWornChildIsReplaced(t *testing.T) {
 	t.Parallel()
 	reasons := make(chan string, 10)
 	p := newTestPool(t, Options{Size: 1, OnRestart: func(reason string) { reasons <- reason }})
-	results, err := p.Evaluate(context.Background(), request(20*time.Second, "(s) => 'x'.repeat(180e6).length"))
-	if err != nil || string(results[0].Value) != "180000000" {
+	results, err := p.Evaluate(context.Background(), request(20*time.Second, "(s) => 'x'.repeat(140e6).length"))
+	if err != nil || string(results[0].Value) != "140000000" {
 		t.Fatalf("gave %s, %v, %v", results[0].Value, results[0].Err, err)
 	}
 	select {
