@@ -43,7 +43,7 @@ func parsePostgres(raw string) (postgres, error) {
 	pg := postgres{
 		url:        raw,
 		address:    net.JoinHostPort(u.Hostname(), port),
-		user:       url.PathEscape(u.User.Username()), // the plugin puts it into a URL as it is
+		user:       url.User(u.User.Username()).String(), // the plugin puts it into a URL as it is
 		password:   password,
 		attributes: map[string]string{},
 	}

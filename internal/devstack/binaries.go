@@ -200,12 +200,24 @@ func install(ctx context.Context, version int, log *zap.Logger) error {
 		return errors.New("it can only be installed by root, with apt-get")
 	}
 	log.Info("installing PostgreSQL, which could not be fetched", zap.String("command", installCommand(version)))
-	cmd := exec.CommandContext(ctx, apt, "install", "--yes", "--no-install-recommends", packageName(version))
-	cmd.Env = append(environment(), "DEBIAN_FRONTEND=noninteractive")
-	if output, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("apt-get install %s: %w: %s", packageName(version), err, lastBytes(output))
+	run := func(args ...string) error {
+		cmd := exec.CommandContext(ctx, apt, args...)
+		cmd.Env = append(environment(), "DEBIAN_FRONTEND=noninteractive")
+		output, err := cmd.CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("apt-get %s: %w: %s", args[0], err, lastBytes(output))
+		}
+		return nil
 	}
-	return nil
+	arguments := []string{"install", "--yes", "--no-install-recommends", packageName(version)}
+	if err := run(arguments...); err == nil {
+		return nil
+	}
+	// A fresh machine or container has no list of packages yet.
+	if err := run("update"); err != nil {
+		return err
+	}
+	return run(arguments...)
 }
 
 // packageName is Debian's name of the server's package.

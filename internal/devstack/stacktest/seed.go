@@ -12,6 +12,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"syscall"
+	"time"
 
 	"stepwell/internal/devstack"
 )
@@ -39,6 +41,8 @@ func seed(ctx context.Context, o devstack.Options) error {
 	}
 	defer unlock()
 	if _, err := os.Stat(source); errors.Is(err, fs.ErrNotExist) {
+		removeStale(filepath.Join(os.TempDir(), fmt.Sprintf("stepwell-seed-%d-*[0-9a-f]", os.Geteuid())),
+			func(dir string) string { return dir + ".lock" })
 		err = makeSeed(ctx, source, o.Temporald)
 		if err != nil {
 			return fmt.Errorf("make the cached data directory: %w", err)
@@ -78,6 +82,27 @@ func makeSeed(ctx context.Context, path, temporald string) error {
 		return err
 	}
 	return os.Rename(fresh, path)
+}
+
+// removeStale removes the directories that match a pattern, are a day old and
+// whose lock nobody holds: those of test processes that were killed, and of
+// builds that are gone. What cannot be removed stays for the next time.
+func removeStale(pattern string, lockOf func(dir string) string) {
+	dirs, _ := filepath.Glob(pattern) // fails for malformed patterns only
+	for _, dir := range dirs {
+		info, err := os.Stat(dir)
+		if err != nil || !info.IsDir() || time.Since(info.ModTime()) < 24*time.Hour {
+			continue
+		}
+		file, err := os.Open(lockOf(dir))
+		if err != nil {
+			continue
+		}
+		if syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
+			_ = os.RemoveAll(dir)
+		}
+		_ = file.Close()
+	}
 }
 
 // copyTree copies the files of a directory, with their modes, into another.

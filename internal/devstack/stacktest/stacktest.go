@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -67,6 +68,7 @@ func Shared(t testing.TB) *devstack.Stack {
 	shared.Lock()
 	defer shared.Unlock()
 	if shared.stack == nil && shared.err == nil {
+		removeStale(filepath.Join(os.TempDir(), "stepwell-test-*"), func(dir string) string { return filepath.Join(dir, "lock") })
 		shared.dir, shared.err = os.MkdirTemp("", "stepwell-test-")
 		if shared.err == nil {
 			shared.stack, shared.err = start(devstack.Options{DataDir: shared.dir, Temporald: binary})
