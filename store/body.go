@@ -9,6 +9,7 @@ import (
 	"io"
 
 	"github.com/klauspost/compress/zstd"
+	"go.uber.org/zap"
 )
 
 // Encodings of a stored body.
@@ -37,7 +38,9 @@ type storedBody struct {
 }
 
 // encodeBody compresses a body and, when it is too large for a row, makes it a
-// durable blob under key.
+// durable blob. Its key is key and a digest of what it holds: of two workers that store
+// different answers for one page, neither changes the other's blob, and one worker that
+// tries again writes the same.
 func (s *Store) encodeBody(ctx context.Context, key string, body []byte) (storedBody, error) {
 	out := storedBody{inline: body}
 	if len(body) >= compressFrom {
@@ -46,11 +49,32 @@ func (s *Store) encodeBody(ctx context.Context, key string, body []byte) (stored
 	if len(out.inline) <= maxRowBody {
 		return out, nil
 	}
+	sum := sha256.Sum256(out.inline)
+	key += "-" + hex.EncodeToString(sum[:8])
 	if err := s.blobs.Put(ctx, key, bytes.NewReader(out.inline)); err != nil {
 		return out, fmt.Errorf("store body: %w", err)
 	}
 	out.inline, out.blob = nil, &key
 	return out, nil
+}
+
+// discard removes the blob of a body that was not stored, because another's stands in its
+// place or the run has ended. Nobody can come to refer to it any more.
+func (s *Store) discard(ctx context.Context, org, run string, key *string) {
+	if key == nil {
+		return
+	}
+	var used bool
+	err := s.pool.QueryRow(ctx, `
+SELECT EXISTS (SELECT 1 FROM pages WHERE org_id = $1 AND run_id = $2 AND blob = $3)
+    OR EXISTS (SELECT 1 FROM selections WHERE org_id = $1 AND run_id = $2 AND blob = $3)
+    OR EXISTS (SELECT 1 FROM runs WHERE org_id = $1 AND id = $2 AND data_blob = $3)`, org, run, *key).Scan(&used)
+	if err == nil && !used {
+		err = s.blobs.Delete(ctx, *key)
+	}
+	if err != nil {
+		s.log.Warn("a blob that nothing refers to was not removed", zap.String("key", *key), zap.Error(err))
+	}
 }
 
 // decodeBody gives the bytes of a stored body.

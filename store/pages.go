@@ -18,27 +18,36 @@ SELECT r.org_id, r.id, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15
 FROM runs r WHERE r.org_id = $1 AND r.id = $2 AND r.status = 'running'
 ON CONFLICT DO NOTHING`
 
-func (s *Store) pageArgs(ctx context.Context, k stepwell.PageKey, p *stepwell.Page) ([]any, error) {
+func (s *Store) pageArgs(ctx context.Context, k stepwell.PageKey, p *stepwell.Page) (args []any, blob *string, err error) {
 	key := fmt.Sprintf("%s/pages/%d-%d-%d", blobDir(k.Org, k.Run), k.Step, k.Item, k.Page)
 	body, err := s.encodeBody(ctx, key, p.Body)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return []any{k.Org, k.Run, k.Step, k.Item, k.Page, null(p.Error), p.Records, int64(len(p.Body)),
-		body.encoding, body.inline, body.blob, nullJSON(p.Next), null(p.Cursor), p.Done, null(p.EndedBy)}, nil
+	args = []any{k.Org, k.Run, k.Step, k.Item, k.Page, null(p.Error), p.Records, int64(len(p.Body)),
+		body.encoding, body.inline, body.blob, nullJSON(p.Next), null(p.Cursor), p.Done, null(p.EndedBy)}
+	return args, body.blob, nil
 }
 
 // SavePage stores a page while its run is running. saved is false when it was not
 // stored: the run has ended, or the page is stored already; read it back then.
 // The page's claim goes in the same transaction.
 func (s *Store) SavePage(ctx context.Context, k stepwell.PageKey, p *stepwell.Page, claimed bool) (saved bool, err error) {
-	args, err := s.pageArgs(ctx, k, p)
+	args, blob, err := s.pageArgs(ctx, k, p)
 	if err != nil {
 		return false, s.wrap("save page", err)
 	}
+	saved, err = s.insertPage(ctx, k, args, claimed)
+	if err == nil && !saved {
+		s.discard(ctx, k.Org, k.Run, blob)
+	}
+	return saved, s.wrap("save page", err)
+}
+
+func (s *Store) insertPage(ctx context.Context, k stepwell.PageKey, args []any, claimed bool) (saved bool, err error) {
 	if !claimed {
 		tag, err := s.pool.Exec(ctx, insertPage, args...)
-		return tag.RowsAffected() == 1, s.wrap("save page", err)
+		return tag.RowsAffected() == 1, err
 	}
 	var b pgx.Batch
 	b.Queue(insertPage, args...)
@@ -48,7 +57,7 @@ func (s *Store) SavePage(ctx context.Context, k stepwell.PageKey, p *stepwell.Pa
 	if cerr := res.Close(); err == nil {
 		err = cerr
 	}
-	return tag.RowsAffected() == 1, s.wrap("save page", err)
+	return tag.RowsAffected() == 1, err
 }
 
 const pageHead = `step, item, page, coalesce(error, ''), records, bytes, next, coalesce(cursor, ''), done, coalesce(ended_by, '')`

@@ -129,12 +129,12 @@ UPDATE runs SET status = $16, error = $17, warnings = $18, completed_at = clock_
        data_step = $19, data_bytes = $20, data_encoding = $21, data = $22, data_blob = $23
 WHERE org_id = $1 AND id = $2 AND status = 'running' AND EXISTS (SELECT 1 FROM page) RETURNING started_at, completed_at`
 
-// What ends with a run, when it has ended.
-const (
-	ofEndedRun           = ` WHERE org_id = $1 AND run_id = $2 AND EXISTS (SELECT 1 FROM runs WHERE org_id = $1 AND id = $2 AND status <> 'running')`
-	deleteRunCredentials = `DELETE FROM run_credentials` + ofEndedRun
-	deleteWaits          = `DELETE FROM waits` + ofEndedRun
-)
+// deleteOfEndedRun deletes what ends with a run, when it has ended.
+const deleteOfEndedRun = `
+WITH ended AS (SELECT org_id, id FROM runs WHERE org_id = $1 AND id = $2 AND status <> 'running'),
+     secrets AS (DELETE FROM run_credentials c USING ended e WHERE c.org_id = e.org_id AND c.run_id = e.id),
+     waiting AS (DELETE FROM waits w USING ended e WHERE w.org_id = e.org_id AND w.run_id = e.id)
+DELETE FROM claims c USING ended e WHERE c.org_id = e.org_id AND c.run_id = e.id`
 
 // FinishRun gives a running run its final status, in one transaction with all that
 // ends with it. finished is false when the run had ended before: nothing changes.
@@ -153,7 +153,7 @@ func (s *Store) FinishRun(ctx context.Context, f stepwell.Finish) (started, comp
 	sql := finishRun
 	args := []any{f.Org, f.Run, string(f.Status), null(f.Error), f.Warnings, step, size, body.encoding, body.inline, body.blob}
 	if f.Last != nil {
-		page, err := s.pageArgs(ctx, f.LastKey, f.Last)
+		page, _, err := s.pageArgs(ctx, f.LastKey, f.Last)
 		if err != nil {
 			return started, completed, false, s.wrap("finish run", err)
 		}
@@ -168,9 +168,12 @@ func (s *Store) FinishRun(ctx context.Context, f stepwell.Finish) (started, comp
 		}
 		return err
 	})
-	b.Queue(deleteRunCredentials, f.Org, f.Run)
-	b.Queue(deleteWaits, f.Org, f.Run)
-	return started, completed, finished, s.wrap("finish run", s.pool.SendBatch(ctx, &b).Close())
+	b.Queue(deleteOfEndedRun, f.Org, f.Run)
+	err = s.pool.SendBatch(ctx, &b).Close()
+	if err == nil && !finished {
+		s.discard(ctx, f.Org, f.Run, body.blob)
+	}
+	return started, completed, finished, s.wrap("finish run", err)
 }
 
 // ReadResult reads the data of a successful run; nil when it has none.

@@ -18,6 +18,7 @@ const selectionChunk = 500
 // false when a selection was there before or the run has ended.
 func (s *Store) SaveSelection(ctx context.Context, org, run string, step int, sel *stepwell.Selection) (saved bool, err error) {
 	var b pgx.Batch
+	var blobs []*string
 	for chunk := range max(1, (len(sel.Items)+selectionChunk-1)/selectionChunk) {
 		first := chunk * selectionChunk
 		items := sel.Items[first:min(first+selectionChunk, len(sel.Items))]
@@ -29,6 +30,7 @@ func (s *Store) SaveSelection(ctx context.Context, org, run string, step int, se
 		if err != nil {
 			return false, s.wrap("save selection", err)
 		}
+		blobs = append(blobs, stored.blob)
 		// The first chunk goes first: a second worker waits there for the first one's commit.
 		b.Queue(`
 INSERT INTO selections (org_id, run_id, step, chunk, looped, total, first_item, encoding, body, blob)
@@ -40,7 +42,13 @@ ON CONFLICT DO NOTHING`, org, run, step, chunk, sel.Loop, sel.Total, first, stor
 	if cerr := results.Close(); err == nil {
 		err = cerr
 	}
-	return err == nil && tag.RowsAffected() == 1, s.wrap("save selection", err)
+	saved = err == nil && tag.RowsAffected() == 1
+	for _, blob := range blobs {
+		if err == nil && !saved {
+			s.discard(ctx, org, run, blob)
+		}
+	}
+	return saved, s.wrap("save selection", err)
 }
 
 // Selection reads the head of a stored selection; nil when there is none.
