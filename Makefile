@@ -44,5 +44,14 @@ race: export CGO_ENABLED = 1
 race: build ## the tests under the race detector (needs a C compiler)
 	$(GO) test -race -p 2 -timeout 40m ./...
 
+$(BIN)/bench: $(SOURCES)
+	@CGO_ENABLED=0 $(GO) build -trimpath -o $@ ./bench
+
+bench: $(BIN)/bench $(BIN)/temporald ## stepwell against raw Temporal workflows, some minutes (docs/benchmarks.md)
+	@$(BIN)/bench -json $(BIN)/bench.json
+
+bench-short: $(BIN)/bench $(BIN)/temporald ## the same in less than a minute; fails on gross regressions
+	@$(BIN)/bench -short -fail 2
+
 clean: ## remove binaries; data stays
 	rm -rf $(BIN)
