@@ -129,9 +129,10 @@ func (f *Filters) Empty() bool { return len(f.fail) == 0 && len(f.replace) == 0 
 // as it is, before the others; a match is a *FilterError. Without a match the
 // result is data itself.
 func (f *Filters) Apply(data json.RawMessage) (json.RawMessage, error) {
+	root := bytes.TrimSpace(data) // the walkers trim what they find inside
 	if len(f.fail) > 0 {
 		w := walk{filters: f.fail, keys: map[string]int{}}
-		if err := w.refuse(nil, data); err != nil {
+		if err := w.refuse(nil, root); err != nil {
 			return nil, err
 		}
 	}
@@ -139,7 +140,7 @@ func (f *Filters) Apply(data json.RawMessage) (json.RawMessage, error) {
 		return data, nil
 	}
 	w := walk{filters: f.replace, keys: map[string]int{}}
-	out, up := w.value(make([]byte, 0, len(data)), nil, data, 0)
+	out, up := w.value(make([]byte, 0, len(data)), nil, root, 0)
 	whole := up.entry
 	if whole == nil {
 		whole = up.item

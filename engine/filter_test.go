@@ -48,6 +48,7 @@ func TestFilters(t *testing.T) {
 		"key around an array":      {[]string{"KEYS REMOVE ITEM list"}, `{"o":[{"list":[1,2]},{"x":1}]}`, `{"o":[{"x":1}]}`},
 		"entry inside a removed":   {[]string{"KEYS REMOVE FIELD profile", "VALUES REMOVE ENTRY secret"}, `[{"profile":{"x":"secret"}},{"profile":1}]`, `[{}]`},
 		"scalar":                   {[]string{"VALUES MASK FIELD b => -"}, `"abc"`, `"a-c"`},
+		"scalar in space":          {[]string{"VALUES MASK FIELD ^b$ => -"}, ` "b" `, `"-"`},
 		"scalar removed":           {[]string{"VALUES REMOVE FIELD b"}, `"abc"`, `{}`},
 		"null is not tested":       {[]string{"VALUES REMOVE FIELD ."}, `{"a":null}`, `{"a":null}`},
 		"keys of objects only":     {[]string{"KEYS REMOVE FIELD 0"}, `["0",{"0":1}]`, `["0",{}]`},

@@ -32,6 +32,7 @@ func decode(t testing.TB, raw []byte) any {
 var jsonSeeds = []string{
 	`{}`, `[]`, `null`, ` { "a" : [ 1 , 2.50 , "x\"\\" ] , "b":{"c":null} } `, `"\\\""`, `[[],[[]],{"a":{}}]`, `-0.5e+10`,
 	`{"a":1,"a":2}`, `{"\u0061":1}`, `{"a.b":{"c":1},"a":{"b":[0,{"x":true}]}}`, `[1,2,3]`, `{"data":[],"items":null}`,
+	`["a text longer than the part that is read byte by byte \" with \\\" quotes \\\\", "another long one, with a slash right at its end \\", 1]`,
 }
 
 // What checkJSON accepts is what encoding/json accepts, but for its own limit of

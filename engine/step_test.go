@@ -112,6 +112,17 @@ func TestStatusErrorMasksBeforeItCuts(t *testing.T) {
 	}
 }
 
+// Interpret knows the page size even when another process built the request.
+func TestInterpretWithoutBuild(t *testing.T) {
+	t.Parallel()
+	s := compileStep(t, stepwell.Step{ID: "s", Config: stepwell.StepConfig{URL: "https://x", Pagination: &stepwell.Pagination{Type: "offsetBased", PageSize: json.RawMessage("3")}}})
+	a := &engine.Answer{Status: 200, Body: []byte(`[1,2]`), URL: "https://x"}
+	out, err := s.Interpret(t.Context(), pool, engine.MapScope{}, &engine.PageState{}, nil, a)
+	if err != nil || out.EndedBy != engine.EndedByShortPage || out.Next.Offset != 3 || out.Next.Page != 2 {
+		t.Errorf("%+v %v", out, err)
+	}
+}
+
 func TestIdempotencyKey(t *testing.T) {
 	t.Parallel()
 	if got := engine.IdempotencyKey("r", "s", 0, 1); got != "r/s/0/1" {
