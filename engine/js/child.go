@@ -53,6 +53,9 @@ func confine(memory int64) error {
 	debug.SetGCPercent(400)
 	debug.SetMaxStack(int(memory / stackShare))
 	time.Local = time.UTC
+	// When the machine runs out of memory, children go first: they are replaced.
+	// Where this file cannot be written, the kernel chooses.
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("500"), 0)
 	mapped, err := mappedData()
 	if err != nil {
 		return err

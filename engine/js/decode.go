@@ -20,8 +20,8 @@ const maxDataDepth = 2000
 var errDataSyntax = errors.New("an argument is no JSON")
 
 // decodeJSON makes fresh JavaScript values of JSON text. It exists beside
-// goja's JSON.parse because that one takes twenty times as long and loses lone
-// surrogates.
+// goja's JSON.parse because that one takes twice as long, allocates four times as
+// often (measured on a page of 18 KB), and loses lone surrogates.
 func decodeJSON(vm *goja.Runtime, text string) (goja.Value, error) {
 	d := decoder{vm: vm, text: text}
 	d.space()

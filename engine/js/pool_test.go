@@ -57,6 +57,24 @@ func TestExpressionsSeeNoChangesOfEachOther(t *testing.T) {
 	}
 }
 
+// TestParallel gives every caller its own answer.
+func TestParallel(t *testing.T) {
+	t.Parallel()
+	p := newTestPool(t, Options{Size: 3})
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			for j := range 50 {
+				want := strconv.Itoa(i*1000 + j)
+				if r := one(t, p, "(s) => s.n", map[string]string{"n": want}); string(r.Value) != want {
+					t.Errorf("gave %s, %v; want %s", r.Value, r.Err, want)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
 func TestLimitEndsOnlyItsExpression(t *testing.T) {
 	t.Parallel()
 	p := newTestPool(t, Options{Size: 1})
@@ -284,6 +302,9 @@ func TestChildIsConfined(t *testing.T) {
 
 func TestWornChildIsReplaced(t *testing.T) {
 	t.Parallel()
+	if raceEnabled {
+		t.Skip("the race detector takes a multiple of the memory, within the same limit")
+	}
 	reasons := make(chan string, 10)
 	p := newTestPool(t, Options{Size: 1, OnRestart: func(reason string) { reasons <- reason }})
 	results, err := p.Evaluate(context.Background(), request(20*time.Second, "(s) => 'x'.repeat(140e6).length"))

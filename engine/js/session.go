@@ -72,8 +72,8 @@ func refusal[F ~func(T), T any](_ F, vm *goja.Runtime) F {
 
 // panicked describes a panic that goja let through.
 func panicked(r any) *engine.ExpressionError {
-	if err, ok := r.(runtime.Error); ok && strings.Contains(err.Error(), "out of range") {
-		return limitError("needed more memory than an expression may have")
+	if err, ok := r.(runtime.Error); ok && (strings.Contains(err.Error(), "len out of range") || strings.Contains(err.Error(), "cap out of range")) {
+		return limitError("needed more memory than there is: the limit of an expression")
 	}
 	if ex, ok := r.(*goja.Exception); ok {
 		return &engine.ExpressionError{Message: clip(ex.Value().String())}
