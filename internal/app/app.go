@@ -48,16 +48,23 @@ type Node struct {
 	sender    *outbound.Client
 
 	activities *activities.Activities // nil without a worker
-	worker     worker.Worker
-	listener   net.Listener // nil without a server
+	joining    context.CancelFunc     // ends the attempts to reach Temporal
+	joined     chan struct{}          // closed when they have ended
+	worker     worker.Worker          // set before joined is closed; nil when Temporal was never reached
+	listener   net.Listener           // nil without a server
 	http       *http.Server
 
 	background sync.WaitGroup
 	stop       context.CancelFunc
 }
 
-// startTimeout bounds what a start waits for: Postgres for migrations, Temporal for the namespace.
+// startTimeout bounds what a start waits for: Postgres for migrations, Temporal for a
+// process that is a worker only.
 const startTimeout = 60 * time.Second
+
+// joinPatience is how long a server's start waits for Temporal. Then it serves without:
+// runs are accepted and wait.
+const joinPatience = 5 * time.Second
 
 // Start makes and starts the parts of a process. Addresses of Postgres and Temporal
 // must be set. Close stops it.
@@ -84,10 +91,7 @@ func Start(ctx context.Context, cfg config.Config, parts Parts, log *zap.Logger)
 	if err := n.assemble(parts); err != nil {
 		return n, err
 	}
-	if err := n.ensureNamespace(starting); err != nil {
-		return n, err
-	}
-	return n, n.run(ctx)
+	return n, n.run(ctx, starting)
 }
 
 // open makes what server and worker share.
@@ -163,37 +167,80 @@ func (n *Node) makeWorker(sc *service.Config) (err error) {
 		Ended:  func(r *stepwell.Run) { n.Service.Ended(r) },
 	})
 	sc.Local = n.activities
-	n.worker = temporalsetup.NewWorker(n.temporal, n.activities, cfg.WorkerSlots, cfg.StopWait)
 	return nil
 }
 
 // run starts everything that was made.
-func (n *Node) run(ctx context.Context) error {
+func (n *Node) run(ctx, starting context.Context) error {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	n.stop = stop
 	n.background.Go(func() { n.Service.Run(background) })
-	if n.worker != nil {
-		if err := n.worker.Start(); err != nil {
-			return fmt.Errorf("start the worker: %w", err)
-		}
+	var joining context.Context
+	joining, n.joining = context.WithCancel(background)
+	n.joined = make(chan struct{})
+	go n.join(joining) // ends with Close, which waits for it
+	var patience <-chan time.Time
+	if n.http != nil {
+		timer := time.NewTimer(joinPatience)
+		defer timer.Stop()
+		patience = timer.C
+	}
+	select {
+	case <-n.joined:
+	case <-patience:
+		n.log.Warn("serving without Temporal: runs are accepted and wait for it")
+	case <-starting.Done():
+		return fmt.Errorf("Temporal at %s does not answer", n.Config.TemporalAddress)
 	}
 	return nil
 }
 
-// ensureNamespace waits for Temporal only as long as it takes to be sure that the
-// namespace is there; a worker cannot start without it.
-func (n *Node) ensureNamespace(ctx context.Context) error {
+// join makes sure that the namespace is there and starts the worker, again and again
+// until Temporal answers: it may be started after this process.
+func (n *Node) join(ctx context.Context) {
+	defer close(n.joined)
 	for {
-		err := temporalsetup.EnsureNamespace(ctx, n.temporal)
-		if err == nil {
-			return nil
+		err := n.tryJoin(ctx)
+		if err == nil || ctx.Err() != nil {
+			return
 		}
 		n.log.Warn("waiting for Temporal", zap.String("address", n.Config.TemporalAddress), zap.Error(err))
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("Temporal at %s does not answer: %w", n.Config.TemporalAddress, err)
+			return
 		case <-time.After(time.Second):
 		}
+	}
+}
+
+func (n *Node) tryJoin(ctx context.Context) error {
+	asking, cancel := context.WithTimeout(ctx, joinPatience)
+	defer cancel()
+	if err := temporalsetup.EnsureNamespace(asking, n.temporal); err != nil || n.activities == nil {
+		return err
+	}
+	// A worker whose start failed cannot be started again.
+	w := temporalsetup.NewWorker(n.temporal, n.activities, n.Config.WorkerSlots, n.Config.StopWait)
+	if err := w.Start(); err != nil {
+		return fmt.Errorf("start the worker: %w", err)
+	}
+	n.worker = w
+	return nil
+}
+
+// leave ends the attempts to reach Temporal, or stops the worker.
+func (n *Node) leave(ctx context.Context) {
+	if n.joined == nil {
+		return
+	}
+	n.joining()
+	select {
+	case <-n.joined:
+	case <-ctx.Done():
+		return
+	}
+	if n.worker != nil {
+		n.worker.Stop()
 	}
 }
 
@@ -225,9 +272,7 @@ func (n *Node) Close(ctx context.Context) {
 	if n.http != nil {
 		stopping.Go(func() { n.closeHTTP(ctx) })
 	}
-	if n.worker != nil && n.stop != nil {
-		stopping.Go(n.worker.Stop)
-	}
+	stopping.Go(func() { n.leave(ctx) })
 	stopping.Wait()
 	if n.activities != nil {
 		n.activities.Close(ctx)
