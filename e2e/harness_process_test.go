@@ -76,6 +76,9 @@ func (p *process) spawn() (*life, error) {
 	if err != nil {
 		return nil, err
 	}
+	if _, err := l.cmd.StdinPipe(); err != nil { // temporald ends with its input
+		return nil, err
+	}
 	started := make(chan error)
 	go func() { // ends with the process, whose end the test's cleanup waits for
 		runtime.LockOSThread()
@@ -236,3 +239,21 @@ func freeAddress(t testing.TB) string {
 
 // takenAddresses are those that freeAddress has given.
 var takenAddresses sync.Map
+
+// pause stops a process that is not the test's own child; it goes on with the test's
+// end at the latest.
+func pause(t testing.TB, pid int) {
+	t.Helper()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatalf("stop process %d: %v", pid, err)
+	}
+	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) }) // it may have ended
+}
+
+// resume lets a stopped process go on.
+func resume(t testing.TB, pid int) {
+	t.Helper()
+	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+		t.Fatalf("continue process %d: %v", pid, err)
+	}
+}

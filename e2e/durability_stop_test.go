@@ -1,0 +1,52 @@
+package e2e
+
+import (
+	"syscall"
+	"testing"
+	"time"
+)
+
+// stopLimit is how long SIGTERM may take.
+const stopLimit = 30 * time.Second
+
+// TestStopInTheMiddle: SIGTERM ends dev with status 0 and leaves nothing behind while
+// runs go on, and the next start finishes them.
+func TestStopInTheMiddle(t *testing.T) {
+	t.Parallel()
+	in := startDev(t, 0)
+	runs := []pull{in.start(1, 20*time.Second), in.start(300, 30*time.Millisecond), in.start(3, 6*time.Second)}
+	for _, p := range runs {
+		if _, ok := in.upstream.await(t.Context(), p.id, 1); !ok {
+			t.Fatal("a run was not begun")
+		}
+	}
+	began := time.Now()
+	in.dev.signal(t, syscall.SIGTERM)
+	err, ended := in.dev.wait(stopLimit)
+	if !ended {
+		t.Fatalf("dev did not end within %s", stopLimit)
+	}
+	t.Logf("dev ended after %s", time.Since(began).Round(time.Millisecond))
+	if err != nil {
+		t.Errorf("dev ended with %v, not with status 0", err)
+	}
+	if left := processesUnder(in.dir); len(left) > 0 {
+		t.Errorf("dev left behind: %v", left)
+	}
+	in.dev.start(t)
+	for _, p := range runs {
+		in.check(p, time.Minute, 1) // a request that is cut off at the end of the patience is repeated
+	}
+}
+
+// TestKilledDevLeavesNothing: the children of a killed dev end by themselves.
+func TestKilledDevLeavesNothing(t *testing.T) {
+	t.Parallel()
+	in := startDev(t, 0)
+	in.check(in.start(3, 0), time.Minute, 0) // evaluators and connections are up
+	in.dev.kill()
+	var left []string
+	if !eventually(10*time.Second, func() bool { left = processesUnder(in.dir); return len(left) == 0 }) {
+		t.Errorf("a killed dev left behind: %v", left)
+	}
+}
