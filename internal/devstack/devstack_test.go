@@ -122,7 +122,7 @@ func TestSurvivesKills(t *testing.T) {
 			t.Errorf("process %d is in group %d (%v): Ctrl-C would reach it", pid, group, err)
 		}
 	}
-	old := stack.PostgresPID()
+	old, untouched := stack.PostgresPID(), stack.TemporaldPID()
 	if err := syscall.Kill(old, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -135,6 +135,10 @@ func TestSurvivesKills(t *testing.T) {
 	eventually(t, "temporal works after postgres was away", func() error {
 		return stacktest.Probe(t.Context(), stack.TemporalAddress())
 	})
+
+	if now := stack.TemporaldPID(); now != untouched {
+		t.Errorf("temporald is process %d, was %d: it did not survive the end of postgres", now, untouched)
+	}
 
 	old = stack.TemporaldPID()
 	if err := syscall.Kill(old, syscall.SIGKILL); err != nil {

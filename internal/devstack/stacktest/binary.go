@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -85,7 +86,8 @@ func repository() (string, error) {
 	return "", errors.New("the sources of temporald were not found; set " + BinaryVariable)
 }
 
-// newerThan reports whether a file is newer than every file in a directory.
+// newerThan reports whether a file is newer than every file in a directory that
+// goes into a build.
 func newerThan(file, dir string) (bool, error) {
 	info, err := os.Stat(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -100,7 +102,8 @@ func newerThan(file, dir string) (bool, error) {
 			return err
 		}
 		source, err := entry.Info()
-		if err == nil && !entry.IsDir() && source.ModTime().After(newest) {
+		built := !entry.IsDir() && !strings.HasSuffix(entry.Name(), "_test.go")
+		if err == nil && built && source.ModTime().After(newest) {
 			newest = source.ModTime()
 		}
 		return err
