@@ -33,7 +33,12 @@ import (
 )
 
 // Parts says what a process is.
-type Parts struct{ Server, Worker bool }
+type Parts struct {
+	Server, Worker bool
+	// Settings shape the runs that this process starts; nil means the defaults. For
+	// tests: small ones reach in seconds what takes large runs hours.
+	Settings *workflows.Settings
+}
 
 // Node is a running server, worker, or both.
 type Node struct {
@@ -129,6 +134,9 @@ func (n *Node) open(ctx context.Context) error {
 func (n *Node) assemble(parts Parts) error {
 	cfg := n.Config
 	settings := workflows.DefaultSettings()
+	if parts.Settings != nil {
+		settings = *parts.Settings
+	}
 	settings.Activities = cfg.Activities
 	sc := service.Config{Store: n.store, ListenURL: cfg.ListenURL, Workflows: workflows.NewClient(n.temporal, settings),
 		Evaluator: n.evaluator, Compiler: engine.Compiler{Evaluator: n.evaluator}, MaxOpen: cfg.MaxOpenRuns, Log: n.log}
