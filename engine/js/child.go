@@ -110,6 +110,9 @@ const maxHeld = 8 << 20
 func serve(in io.Reader, out io.Writer, memory int64) error {
 	from := bufio.NewReaderSize(in, 64<<10)
 	s := &server{out: bufio.NewWriterSize(out, 64<<10), memory: memory, programs: make(map[string]*compiled)}
+	if err := s.send(&message{b: make([]byte, 4)}); err != nil { // an empty frame: ready
+		return err
+	}
 	for {
 		request, err := readFrame(from, maxFrame)
 		if errors.Is(err, io.EOF) {

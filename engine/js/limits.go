@@ -27,6 +27,7 @@ const (
 	stackShare   = 4         // the child's stack may take this part of its memory
 	wornShare    = 4         // a child that took this part of its memory is replaced
 	cachedAnswer = 20_000    // analyses that a parent keeps
+	startTimeout = 30 * time.Second
 )
 
 // Texts of limits. Each names the limit that was met.

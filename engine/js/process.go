@@ -63,7 +63,24 @@ func (s *starter) start(memory int64) (*process, error) {
 		p, err = s.launch(memory)
 	}
 	<-finished
-	return p, err
+	if err != nil {
+		return nil, err
+	}
+	// The time to start must not count against the first evaluation.
+	if err := p.greeting(); err != nil {
+		p.kill()
+		return nil, fmt.Errorf("starting an evaluator: %w: %s", err, p.stderr) // it has seen no data yet
+	}
+	return p, nil
+}
+
+// greeting waits until the child is ready to serve.
+func (p *process) greeting() error {
+	if err := p.out.SetReadDeadline(time.Now().Add(startTimeout)); err != nil {
+		return err
+	}
+	_, err := readFrame(p.reader, 0)
+	return err
 }
 
 func (s *starter) launch(memory int64) (*process, error) {
