@@ -49,6 +49,7 @@ type Store struct {
 	sealer Sealer
 	log    *zap.Logger
 	cfg    Config
+	ends   pageEnds
 }
 
 // Open connects to Postgres, without waiting for it to answer. Call Migrate before use.

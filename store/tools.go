@@ -165,19 +165,33 @@ func (s *Store) UpdateTool(ctx context.Context, org, id string, change func(*ste
 		if err != nil {
 			return nil, err
 		}
-		after := *before
-		if err := change(&after); err != nil {
+		after, err := copyOf(before)
+		if err != nil {
+			return nil, err
+		}
+		if err := change(after); err != nil {
 			return nil, err
 		}
 		after.ID = before.ID
-		if after.Version = bump(before, &after); after.Version == before.Version {
+		if after.Version = bump(before, after); after.Version == before.Version {
 			return before, nil
 		}
-		saved, err := s.replaceVersion(ctx, org, before.VersionKey, &after)
+		saved, err := s.replaceVersion(ctx, org, before.VersionKey, after)
 		if err != nil || saved {
-			return &after, err
+			return after, err
 		}
 	}
+}
+
+// copyOf gives a tool that shares no memory with t: a change in place of one is none of
+// the other.
+func copyOf(t *stepwell.Tool) (*stepwell.Tool, error) {
+	document, err := json.Marshal(t)
+	if err != nil {
+		return nil, fmt.Errorf("copy tool: %w", err)
+	}
+	c := &stepwell.Tool{VersionKey: t.VersionKey}
+	return c, json.Unmarshal(document, c)
 }
 
 // replaceVersion makes t the latest version if old still is it.

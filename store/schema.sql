@@ -1,0 +1,253 @@
+-- The current schema, as all migrations together make it. Written by
+-- `go test ./store -run SchemaFile -update`; do not edit.
+
+CREATE TABLE api_keys (
+    org_id text NOT NULL,
+    id text NOT NULL,
+    name text NOT NULL,
+    role text NOT NULL,
+    user_id text NOT NULL,
+    tools text[],
+    hash bytea NOT NULL,
+    expires_at timestamp with time zone,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    last_used_at timestamp with time zone,
+    CONSTRAINT api_keys_role_check CHECK ((role = ANY (ARRAY['admin'::text, 'member'::text, 'runner'::text])))
+);
+
+CREATE TABLE claims (
+    org_id text NOT NULL,
+    run_id text NOT NULL,
+    step integer NOT NULL,
+    item integer NOT NULL,
+    page integer NOT NULL,
+    worker text NOT NULL,
+    effect boolean NOT NULL,
+    claimed_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+CREATE TABLE organizations (
+    id text NOT NULL,
+    name text NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL
+);
+
+CREATE TABLE pages (
+    org_id text NOT NULL,
+    run_id text NOT NULL,
+    step integer NOT NULL,
+    item integer NOT NULL,
+    page integer NOT NULL,
+    error text,
+    records bigint DEFAULT 0 NOT NULL,
+    bytes bigint DEFAULT 0 NOT NULL,
+    encoding smallint DEFAULT 0 NOT NULL,
+    body bytea,
+    blob text,
+    next json,
+    cursor text,
+    done boolean NOT NULL,
+    ended_by text,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT pages_item_check CHECK ((item >= 0)),
+    CONSTRAINT pages_page_check CHECK ((page >= 1)),
+    CONSTRAINT pages_step_check CHECK ((step >= 0))
+);
+ALTER TABLE ONLY pages ALTER COLUMN body SET STORAGE EXTERNAL;
+
+CREATE TABLE run_credentials (
+    org_id text NOT NULL,
+    run_id text NOT NULL,
+    sealed bytea NOT NULL
+);
+
+CREATE TABLE runs (
+    org_id text NOT NULL,
+    id text NOT NULL,
+    tool_id text NOT NULL,
+    tool_version bigint NOT NULL,
+    status text DEFAULT 'running'::text NOT NULL,
+    error text,
+    inputs bytea NOT NULL,
+    options json NOT NULL,
+    request_source text NOT NULL,
+    mode text NOT NULL,
+    trace_id text NOT NULL,
+    user_id text NOT NULL,
+    parent_run_id text,
+    rerun_of text,
+    warnings text[],
+    started_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    completed_at timestamp with time zone,
+    dispatched boolean DEFAULT false NOT NULL,
+    checked_at timestamp with time zone,
+    data_step integer,
+    data_bytes bigint,
+    data_encoding smallint,
+    data bytea,
+    data_blob text,
+    CONSTRAINT runs_check CHECK (((status = 'running'::text) = (completed_at IS NULL))),
+    CONSTRAINT runs_check1 CHECK (((status = ANY (ARRAY['failed'::text, 'aborted'::text])) = (error IS NOT NULL))),
+    CONSTRAINT runs_check2 CHECK (((status = 'success'::text) OR ((data IS NULL) AND (data_blob IS NULL) AND (data_step IS NULL)))),
+    CONSTRAINT runs_mode_check CHECK ((mode = ANY (ARRAY['prod'::text, 'dev'::text]))),
+    CONSTRAINT runs_status_check CHECK ((status = ANY (ARRAY['running'::text, 'success'::text, 'failed'::text, 'aborted'::text])))
+);
+ALTER TABLE ONLY runs ALTER COLUMN data SET STORAGE EXTERNAL;
+
+CREATE TABLE schema_migrations (
+    number integer NOT NULL,
+    applied_at timestamp with time zone DEFAULT now() NOT NULL
+);
+
+CREATE TABLE selections (
+    org_id text NOT NULL,
+    run_id text NOT NULL,
+    step integer NOT NULL,
+    chunk integer NOT NULL,
+    looped boolean NOT NULL,
+    total integer NOT NULL,
+    first_item integer NOT NULL,
+    encoding smallint DEFAULT 0 NOT NULL,
+    body bytea,
+    blob text
+);
+ALTER TABLE ONLY selections ALTER COLUMN body SET STORAGE EXTERNAL;
+
+CREATE TABLE tool_version_systems (
+    org_id text NOT NULL,
+    system_id text NOT NULL,
+    version_key bigint NOT NULL
+);
+
+CREATE TABLE tool_versions (
+    key bigint NOT NULL,
+    org_id text NOT NULL,
+    tool_id text NOT NULL,
+    version text NOT NULL,
+    document json NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    deleted boolean DEFAULT false NOT NULL
+);
+
+ALTER TABLE tool_versions ALTER COLUMN key ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME tool_versions_key_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE tools (
+    org_id text NOT NULL,
+    id text NOT NULL,
+    version_key bigint NOT NULL,
+    archived boolean DEFAULT false NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL
+);
+
+CREATE TABLE waits (
+    org_id text NOT NULL,
+    run_id text NOT NULL,
+    step integer NOT NULL,
+    item integer NOT NULL,
+    reason text NOT NULL,
+    wait_until timestamp with time zone NOT NULL
+);
+
+CREATE TABLE workers (
+    id text NOT NULL,
+    started_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    lease_until timestamp with time zone NOT NULL
+);
+
+ALTER TABLE ONLY api_keys
+    ADD CONSTRAINT api_keys_hash_key UNIQUE (hash);
+
+ALTER TABLE ONLY api_keys
+    ADD CONSTRAINT api_keys_pkey PRIMARY KEY (org_id, id);
+
+ALTER TABLE ONLY claims
+    ADD CONSTRAINT claims_pkey PRIMARY KEY (org_id, run_id, step, item, page);
+
+ALTER TABLE ONLY organizations
+    ADD CONSTRAINT organizations_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY pages
+    ADD CONSTRAINT pages_pkey PRIMARY KEY (org_id, run_id, step, item, page);
+
+ALTER TABLE ONLY run_credentials
+    ADD CONSTRAINT run_credentials_pkey PRIMARY KEY (org_id, run_id);
+
+ALTER TABLE ONLY runs
+    ADD CONSTRAINT runs_pkey PRIMARY KEY (org_id, id);
+
+ALTER TABLE ONLY schema_migrations
+    ADD CONSTRAINT schema_migrations_pkey PRIMARY KEY (number);
+
+ALTER TABLE ONLY selections
+    ADD CONSTRAINT selections_pkey PRIMARY KEY (org_id, run_id, step, chunk);
+
+ALTER TABLE ONLY tool_version_systems
+    ADD CONSTRAINT tool_version_systems_pkey PRIMARY KEY (org_id, system_id, version_key);
+
+ALTER TABLE ONLY tool_versions
+    ADD CONSTRAINT tool_versions_pkey PRIMARY KEY (key);
+
+ALTER TABLE ONLY tools
+    ADD CONSTRAINT tools_pkey PRIMARY KEY (org_id, id);
+
+ALTER TABLE ONLY waits
+    ADD CONSTRAINT waits_pkey PRIMARY KEY (org_id, run_id, step, item);
+
+ALTER TABLE ONLY workers
+    ADD CONSTRAINT workers_pkey PRIMARY KEY (id);
+
+CREATE INDEX runs_aborted ON runs USING btree (completed_at) WHERE (status = 'aborted'::text);
+
+CREATE INDEX runs_by_parent ON runs USING btree (org_id, parent_run_id, started_at DESC, id DESC) WHERE (parent_run_id IS NOT NULL);
+
+CREATE INDEX runs_by_rerun ON runs USING btree (org_id, rerun_of, started_at DESC, id DESC) WHERE (rerun_of IS NOT NULL);
+
+CREATE INDEX runs_by_tool ON runs USING btree (org_id, tool_id, started_at DESC, id DESC);
+
+CREATE INDEX runs_by_user ON runs USING btree (org_id, user_id, started_at DESC, id DESC);
+
+CREATE INDEX runs_newest ON runs USING btree (org_id, started_at DESC, id DESC);
+
+CREATE INDEX runs_other_sources ON runs USING btree (org_id, request_source, started_at DESC, id DESC) WHERE (request_source <> 'api'::text);
+
+CREATE INDEX runs_running ON runs USING btree (COALESCE(checked_at, started_at)) WHERE (status = 'running'::text);
+
+CREATE INDEX runs_undispatched ON runs USING btree (started_at) WHERE ((status = 'running'::text) AND (NOT dispatched));
+
+CREATE INDEX runs_unsuccessful ON runs USING btree (org_id, status, started_at DESC, id DESC) WHERE (status = ANY (ARRAY['failed'::text, 'aborted'::text]));
+
+CREATE UNIQUE INDEX tool_versions_live ON tool_versions USING btree (org_id, tool_id, version) WHERE (NOT deleted);
+
+CREATE INDEX tools_newest ON tools USING btree (org_id, created_at DESC, id DESC);
+
+ALTER TABLE ONLY api_keys
+    ADD CONSTRAINT api_keys_org_id_fkey FOREIGN KEY (org_id) REFERENCES organizations(id);
+
+ALTER TABLE ONLY run_credentials
+    ADD CONSTRAINT run_credentials_org_id_run_id_fkey FOREIGN KEY (org_id, run_id) REFERENCES runs(org_id, id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY runs
+    ADD CONSTRAINT runs_org_id_fkey FOREIGN KEY (org_id) REFERENCES organizations(id);
+
+ALTER TABLE ONLY runs
+    ADD CONSTRAINT runs_tool_version_fkey FOREIGN KEY (tool_version) REFERENCES tool_versions(key);
+
+ALTER TABLE ONLY tool_version_systems
+    ADD CONSTRAINT tool_version_systems_version_key_fkey FOREIGN KEY (version_key) REFERENCES tool_versions(key) ON DELETE CASCADE;
+
+ALTER TABLE ONLY tool_versions
+    ADD CONSTRAINT tool_versions_org_id_fkey FOREIGN KEY (org_id) REFERENCES organizations(id);
+
+ALTER TABLE ONLY tools
+    ADD CONSTRAINT tools_org_id_fkey FOREIGN KEY (org_id) REFERENCES organizations(id);
+
+ALTER TABLE ONLY tools
+    ADD CONSTRAINT tools_version_key_fkey FOREIGN KEY (version_key) REFERENCES tool_versions(key);
