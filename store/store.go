@@ -48,7 +48,6 @@ type Store struct {
 	blobs  Blobs
 	sealer Sealer
 	log    *zap.Logger
-	cfg    Config
 	ends   pageEnds
 }
 
@@ -70,7 +69,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
-	return &Store{pool: pool, blobs: cfg.Blobs, sealer: cfg.Sealer, log: cfg.Log, cfg: cfg}, nil
+	return &Store{pool: pool, blobs: cfg.Blobs, sealer: cfg.Sealer, log: cfg.Log}, nil
 }
 
 // Close closes the pool after its connections are returned.
