@@ -199,7 +199,7 @@ func (ss *sessions) tool(ctx context.Context, org string, key int64) (*tool, err
 		return nil, err
 	}
 	t = &tool{def: def}
-	t.compiled, err = engine.CompileTool(ctx, ss.a.Evaluator, def)
+	t.compiled, err = engine.Compiler{Evaluator: ss.a.Evaluator, Tenant: org}.Tool(ctx, def)
 	if err != nil && !errors.As(err, &t.broken) {
 		return nil, fmt.Errorf("tool version %d: %w", key, err)
 	}

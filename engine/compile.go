@@ -27,6 +27,7 @@ type Compiler struct {
 	Evaluator Evaluator // asked (Check) where templates end when their text leaves it open
 	Template  Limits    // of one Evaluate call for templates, selectors and conditions
 	Transform Limits    // of one transform
+	Tenant    string    // of the tool: see EvalRequest
 }
 
 // Tool is a compiled tool version. It is immutable and safe for concurrent use.
@@ -45,6 +46,7 @@ type Step struct {
 	declared  map[string]bool // input names that inputSchema declares
 	template  Limits
 	transform Limits
+	tenant    string
 
 	url      field
 	query    []field
@@ -171,7 +173,7 @@ func (c Compiler) Step(ctx context.Context, tool *stepwell.Tool, index int) (*St
 }
 
 func (c Compiler) step(tool *stepwell.Tool, def *stepwell.Step, label string) *Step {
-	s := &Step{def: def, label: label, template: c.Template, transform: c.Transform, declared: map[string]bool{}}
+	s := &Step{def: def, label: label, template: c.Template, transform: c.Transform, tenant: c.Tenant, declared: map[string]bool{}}
 	if s.template == (Limits{}) {
 		s.template = DefaultTemplateLimits
 	}

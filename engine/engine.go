@@ -64,6 +64,7 @@ type EvalRequest struct {
 	Expressions []Expression
 	Args        map[string]Scope // by parameter name
 	Limits      Limits
+	Tenant      string // whose turn it takes when evaluators are busy: tenants take turns
 }
 
 // EvalResult is the outcome of one expression. Exactly one of Value, Undefined

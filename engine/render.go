@@ -55,7 +55,7 @@ func (s *Step) call(ctx context.Context, ev Evaluator, args map[string]Scope, li
 	for i, c := range codes {
 		exprs[i] = c.expr
 	}
-	results, err := ev.Evaluate(ctx, EvalRequest{Expressions: exprs, Args: args, Limits: limits})
+	results, err := ev.Evaluate(ctx, EvalRequest{Expressions: exprs, Args: args, Limits: limits, Tenant: s.tenant})
 	if err != nil {
 		return nil, fmt.Errorf("evaluating %s of %s: %w", codes[0].field, s.label, err)
 	}

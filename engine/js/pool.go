@@ -147,7 +147,11 @@ func (p *Pool) Evaluate(ctx context.Context, req engine.EvalRequest) ([]engine.E
 	if len(todo) == 0 {
 		return results, nil
 	}
-	call := call{class: class, key: sourceKey(req.Expressions[todo[0]]), timeout: timeout, n: len(todo)}
+	key := req.Tenant
+	if key == "" {
+		key = sourceKey(req.Expressions[todo[0]])
+	}
+	call := call{class: class, key: key, timeout: timeout, n: len(todo)}
 	done, failed, err := p.do(ctx, call, b.frame(), func(i int, answer *reading) (worn bool) {
 		results[todo[i]], worn = decodeResult(answer)
 		return worn
