@@ -26,6 +26,9 @@ type unit struct {
 	pull    *pull
 	current json.RawMessage // currentItem
 	claimed bool            // a claim of this page is written and goes with the saved page
+	// tookOver says that another worker had this page in flight, or may have had: it may
+	// only have stalled, and store the page yet.
+	tookOver bool
 }
 
 func (u *unit) run(ctx context.Context) (PageResult, error) {
@@ -130,6 +133,7 @@ func (u *unit) others(ctx context.Context) (res PageResult, decided bool, err er
 		}
 		u.s.running(began)
 		if claim == nil || !claim.Alive || claim.Worker == u.a.Worker {
+			u.tookOver = u.req.Contended || claim != nil
 			return res, false, nil
 		}
 		if u.lease.lost() {

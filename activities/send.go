@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/http"
-	"sync"
 	"time"
 
 	"stepwell"
@@ -13,10 +12,6 @@ import (
 	"stepwell/internal/fault"
 	"stepwell/internal/outbound"
 )
-
-// claimAfter is how long a request without a claim may be in flight before one is
-// written, so that another worker waits for it and does not ask again.
-const claimAfter = time.Second
 
 // outcomeUnknown is the error of a step whose request was sent by a process that died
 // before it stored an answer.
@@ -102,15 +97,21 @@ func (u *unit) send(ctx context.Context, req *engine.Request) (answer *outbound.
 	if ms := u.s.run.Options.TimeoutMS; ms > 0 {
 		timeout = time.Duration(ms) * time.Millisecond
 	}
-	settle := u.claimSlow(ctx)
+	sending, cut := context.WithCancel(u.s.ctx)
+	defer cut()
+	settle := u.accompany(ctx, cut)
 	fault.Point(fault.RequestUnsent)
-	answer, err = u.a.Sender.Do(u.s.ctx, outbound.Request{Method: req.Method, URL: req.URL, Header: req.Header, Body: req.Body,
+	answer, err = u.a.Sender.Do(sending, outbound.Request{Method: req.Method, URL: req.URL, Header: req.Header, Body: req.Body,
 		Repeatable: u.def.Repeatable(), Timeout: timeout, CredentialHeaders: req.CredentialHeaders})
 	fault.Point(fault.RequestDone)
 	done()
-	settle()
+	stored := settle()
 	if err == nil {
 		return answer, nil, nil
+	}
+	if stored != nil {
+		res := resultOf(stored)
+		return nil, &res, u.pull.advance(stored)
 	}
 	if u.s.isEnded() {
 		return nil, &PageResult{Outcome: Gone}, nil
@@ -207,30 +208,6 @@ func (u *unit) release(ctx context.Context) error {
 		u.claimed = false
 	}
 	return err
-}
-
-// claimSlow writes a claim when the request is still in flight after claimAfter. The
-// returned function ends that and waits for it.
-func (u *unit) claimSlow(ctx context.Context) (settle func()) {
-	if u.claimed {
-		return func() {}
-	}
-	stop := make(chan struct{})
-	var wg sync.WaitGroup
-	var claimed bool
-	wg.Go(func() {
-		select {
-		case <-stop:
-			return
-		case <-time.After(claimAfter):
-		}
-		claimed, _, _, _ = u.a.Store.TakeClaim(ctx, u.key, u.a.Worker, false, true)
-	})
-	return func() {
-		close(stop)
-		wg.Wait()
-		u.claimed = u.claimed || claimed
-	}
 }
 
 // networkError says which kind of failure an error of the sender is; worth reports
