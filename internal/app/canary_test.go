@@ -15,7 +15,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	v1 "stepwell/api/v1"
-	"stepwell/internal/devstack/stacktest"
 )
 
 // canary is a secret that must be found nowhere. It has characters that encodings change.
@@ -135,7 +134,7 @@ func (n *node) answers(t *testing.T, run string) []string {
 // Temporal's two.
 func searchDatabases(t *testing.T, application string) {
 	t.Helper()
-	u, err := url.Parse(stacktest.Shared(t).DatabaseURL())
+	u, err := url.Parse(application)
 	if err != nil {
 		t.Fatal("the URL of the stack's database is malformed")
 	}

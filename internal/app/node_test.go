@@ -20,6 +20,7 @@ import (
 	"stepwell/engine/js"
 	"stepwell/internal/app"
 	"stepwell/internal/config"
+	"stepwell/internal/devstack"
 	"stepwell/internal/devstack/stacktest"
 	"stepwell/internal/secret"
 )
@@ -28,43 +29,63 @@ func TestMain(m *testing.M) {
 	if js.ChildRequested(os.Args) {
 		js.Main()
 	}
+	if workerRequested(os.Args) {
+		workerMain()
+	}
 	os.Exit(stacktest.Main(m))
 }
 
 const adminKey = "test-admin-key-0123456789"
 
-// node is a server and worker in this process, on a database of its own.
+// node is a server and worker in this process, on a stack of its own: two nodes with
+// different databases on one Temporal would take each other's tasks.
 type node struct {
 	*app.Node
-	api *client.Client
-	url string
-	cfg config.Config
-	log *observer.ObservedLogs
+	stack *devstack.Stack
+	api   *client.Client
+	url   string
+	cfg   config.Config
+	log   *observer.ObservedLogs
 }
 
 // startNode starts a node that ends with the test.
 func startNode(t *testing.T, change func(*config.Config)) *node {
 	t.Helper()
-	stack := stacktest.Shared(t)
-	cfg := config.Config{
-		Listen: "127.0.0.1:0", DataDir: t.TempDir(), DatabaseURL: stacktest.Database(t, stack), TemporalAddress: stack.TemporalAddress(),
-		EncryptionKeys: "test:" + secret.NewKey(), Egress: "private", SyncWait: time.Minute, MaxBody: 16 << 20, MaxAnswer: 100 << 20,
-		DatabaseConns: 24, Activities: "auto", WorkerSlots: 200, StopWait: 5 * time.Second,
-	}
+	stack := stacktest.Start(t, devstack.Options{})
+	cfg := configFor(t, stack)
 	if change != nil {
 		change(&cfg)
 	}
-	return startConfigured(t, cfg)
+	n := startParts(t, cfg, app.Parts{Server: true, Worker: true})
+	n.stack = stack
+	return n
 }
 
-func startConfigured(t *testing.T, cfg config.Config) *node {
+// configFor is the configuration of a node on a stack.
+func configFor(t *testing.T, stack *devstack.Stack) config.Config {
+	return config.Config{
+		Listen: "127.0.0.1:0", DataDir: t.TempDir(), DatabaseURL: stack.DatabaseURL(), TemporalAddress: stack.TemporalAddress(),
+		EncryptionKeys: "test:" + secret.NewKey(), Egress: "private", SyncWait: time.Minute, MaxBody: 16 << 20, MaxAnswer: 100 << 20,
+		DatabaseConns: 24, Activities: "auto", WorkerSlots: 200, StopWait: 5 * time.Second,
+	}
+}
+
+// startParts starts a server, or a server and worker, that end with the test.
+func startParts(t *testing.T, cfg config.Config, parts app.Parts) *node {
 	t.Helper()
 	core, logs := observer.New(zap.DebugLevel)
-	n, err := app.Start(t.Context(), cfg, app.Parts{Server: true, Worker: true}, zap.New(core))
+	n, err := app.Start(t.Context(), cfg, parts, zap.New(core))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { n.Close(context.Background()) })
+	t.Cleanup(func() {
+		n.Close(context.Background())
+		if t.Failed() {
+			for _, entry := range logs.FilterLevelExact(zap.WarnLevel).All() {
+				t.Log(entry.Time.Format("05.000"), entry.Message, entry.ContextMap())
+			}
+		}
+	})
 	if _, err := n.Service.EnsureAdmin(t.Context(), adminKey); err != nil {
 		t.Fatal(err)
 	}
