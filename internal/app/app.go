@@ -153,6 +153,7 @@ func (n *Node) assemble(parts Parts) error {
 		n.http = api.NewServer(cfg.Listen, api.New(api.Config{
 			Keys: n.Service.Keys(), Tools: n.Service.Tools(), Validator: n.Service, Runs: n.Service, Runner: n.Service,
 			Log: n.log, SyncWait: cfg.SyncWait, MaxBody: cfg.MaxBody, PublicURL: cfg.PublicURL, Notice: cfg.Notice,
+			MaxInFlight: cfg.MaxInFlight, MaxWaiting: cfg.MaxWaiting,
 		}), n.log)
 	}
 	return nil

@@ -34,6 +34,8 @@ type Config struct {
 	MaxBody         int64         `env:"MAX_BODY" default:"16777216" help:"bytes of a request body"`
 	MaxAnswer       int64         `env:"MAX_ANSWER" default:"104857600" help:"bytes of an upstream's answer after decompression"`
 	MaxOpenRuns     int           `env:"MAX_OPEN_RUNS" default:"10000" help:"unfinished runs of one organization"`
+	MaxInFlight     int           `env:"MAX_IN_FLIGHT" default:"1024" help:"requests that one server works at, those that wait for their run apart; more are answered 503"`
+	MaxWaiting      int           `env:"MAX_WAITING" default:"20000" help:"run requests, which may wait for their run, and streams of one server; more are answered 503"`
 	BlobURL         string        `env:"BLOB_URL" help:"where large bodies are kept; default: a directory in the data directory"`
 	Activities      string        `env:"ACTIVITIES" default:"auto" help:"kind of Temporal activities: auto, or regular to see each page in Temporal's UI"`
 	Evaluators      int           `env:"EVALUATORS" default:"0" help:"evaluator processes for small expressions; 0 means one for each CPU, at most 4"`
