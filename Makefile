@@ -5,7 +5,7 @@ BIN := bin
 # Nothing here needs a C compiler; `make race` does.
 export CGO_ENABLED ?= 0
 
-.PHONY: help build run test lint race clean stepwell temporald server worker
+.PHONY: help build run test lint race chaos clean stepwell temporald server worker
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -54,7 +54,7 @@ bench-short: $(BIN)/bench $(BIN)/temporald ## the same in less than a minute; fa
 	@$(BIN)/bench -short -fail 2
 
 chaos: ROUNDS = 3
-chaos: build ## runs under kills and stalls of every process, ROUNDS=3 times each; about ten minutes a round
+chaos: ## runs under kills and stalls of every process, ROUNDS=3 times each; about ten minutes a round
 	$(GO) test ./e2e -run TestChaos -count 1 -timeout 6h -v -args -rounds $(ROUNDS)
 
 clean: ## remove binaries; data stays
