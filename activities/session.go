@@ -203,6 +203,9 @@ func (ss *sessions) tool(ctx context.Context, org string, key int64) (*tool, err
 	if err != nil && !errors.As(err, &t.broken) {
 		return nil, fmt.Errorf("tool version %d: %w", key, err)
 	}
+	if t.broken != nil {
+		return t, nil // not kept: what took too long on a busy machine may compile later
+	}
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	if len(ss.tools) >= maxToolsKept {

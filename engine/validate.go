@@ -146,9 +146,11 @@ func paginationProblem(p *stepwell.Pagination) string {
 
 // validateExpressions parses every expression of the tool. Reading the steps once
 // tells which sources there are; these go to ev together; then the steps are read
-// again with its answers.
+// again with its answers. A source over a limit is no syntax error, and limits are
+// the installation's: the run says it.
 func validateExpressions(ctx context.Context, ev Evaluator, t *stepwell.Tool) error {
 	asked := newAnswers(ctx, ev)
+	asked.lenient = true
 	all := &parser{asked: asked, collect: true}
 	eachStep(t, func(s *Step) { _ = s.compile(all) })
 	output := all.function("outputTransform", t.OutputTransform, sourceParams)

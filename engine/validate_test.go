@@ -117,3 +117,21 @@ func TestValidateWithoutEvaluator(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A source over a limit is no syntax error: the tool is saved, and its runs fail.
+func TestValidateLeavesLimitsToRuns(t *testing.T) {
+	t.Parallel()
+	deep := strings.Repeat("(", 2000) + "1" + strings.Repeat(")", 2000)
+	tool := &stepwell.Tool{OutputTransform: deep, Steps: []stepwell.Step{{ID: "a", Config: stepwell.StepConfig{URL: "https://x/<<" + deep + ">>"}}}}
+	if err := engine.ValidateTool(t.Context(), &counter{}, tool); err != nil {
+		t.Error(err)
+	}
+	var broken *engine.StepError
+	if _, err := engine.CompileTool(t.Context(), &counter{}, tool); !errors.As(err, &broken) || !strings.Contains(err.Error(), "limit") {
+		t.Errorf("compiling gave %v", err)
+	}
+	tool.Steps[0].Config.URL += "<<(s) => >>"
+	if err := engine.ValidateTool(t.Context(), &counter{}, tool); stepwell.KindOf(err) != stepwell.KindInvalid {
+		t.Errorf("a syntax error beside it gave %v", err)
+	}
+}

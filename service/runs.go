@@ -94,7 +94,7 @@ func (s *Service) final(ctx context.Context, org, id string) (*stepwell.Run, err
 			if err != nil {
 				return err
 			}
-			row.Data = results.RowData(v.compiled.Filters, value)
+			row.Data = results.RowData(v.filters, value)
 		}
 		run.StepResults = append(run.StepResults, row)
 		return nil
@@ -166,7 +166,7 @@ func (s *Service) Results(ctx context.Context, org, id string) (*api.Results, er
 // writerOf streams a step's data; filtered data is made whole first, and is nothing when
 // a filter refuses it.
 func (s *Service) writerOf(ctx context.Context, run *stepwell.Run, v *version, r store.StepRow) (api.JSONWriter, error) {
-	if v.compiled.Filters.Empty() {
+	if v.filters.Empty() {
 		return func(ctx context.Context, w io.Writer) error {
 			return s.results.Write(ctx, w, run.OrgID, run.ID, r.Step, r.Selects)
 		}, nil
@@ -175,7 +175,7 @@ func (s *Service) writerOf(ctx context.Context, run *stepwell.Run, v *version, r
 	if err != nil || value == nil || value.Data == nil {
 		return nil, err
 	}
-	data, err := v.compiled.Filters.Apply(value.Data)
+	data, err := v.filters.Apply(value.Data)
 	if err != nil {
 		return nil, nil // refused by a filter
 	}

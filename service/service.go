@@ -31,7 +31,6 @@ type Config struct {
 	ListenURL string
 	Workflows *workflows.Client
 	Evaluator engine.Evaluator
-	Compiler  engine.Compiler
 	Local     Local
 	Worker    string // id of the worker in this process, empty without one
 	MaxOpen   int    // unfinished runs that an organization may have; 0 means 10,000

@@ -20,7 +20,6 @@ import (
 	"stepwell"
 	"stepwell/activities"
 	"stepwell/api"
-	"stepwell/engine"
 	"stepwell/engine/js"
 	"stepwell/internal/blob"
 	"stepwell/internal/config"
@@ -139,7 +138,7 @@ func (n *Node) assemble(parts Parts) error {
 	}
 	settings.Activities = cfg.Activities
 	sc := service.Config{Store: n.store, ListenURL: cfg.ListenURL, Workflows: workflows.NewClient(n.temporal, settings),
-		Evaluator: n.evaluator, Compiler: engine.Compiler{Evaluator: n.evaluator}, MaxOpen: cfg.MaxOpenRuns, Log: n.log}
+		Evaluator: n.evaluator, MaxOpen: cfg.MaxOpenRuns, Log: n.log}
 	if sc.ListenURL == "" {
 		sc.ListenURL = cfg.DatabaseURL
 	}
