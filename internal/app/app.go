@@ -89,7 +89,7 @@ func Start(ctx context.Context, cfg config.Config, parts Parts, log *zap.Logger)
 	}
 	starting, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	if err := n.store.Migrate(starting); err != nil {
+	if err := n.migrate(starting); err != nil {
 		return n, err
 	}
 	if err := n.assemble(parts); err != nil {
@@ -127,6 +127,23 @@ func (n *Node) open(ctx context.Context) error {
 	}
 	n.evaluator, err = js.NewPool(js.Options{Size: cfg.Evaluators})
 	return err
+}
+
+// migrate brings the schema up to date. It waits for a Postgres that is away or still
+// recovering: a process that is started meanwhile must not need to be started again.
+func (n *Node) migrate(ctx context.Context) error {
+	for {
+		err := n.store.Migrate(ctx)
+		if stepwell.KindOf(err) != stepwell.KindUnavailable {
+			return err
+		}
+		n.log.Warn("waiting for Postgres", zap.Error(err))
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
 }
 
 // assemble makes service, worker and server.
