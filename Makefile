@@ -5,7 +5,7 @@ BIN := bin
 # Nothing here needs a C compiler; `make race` does.
 export CGO_ENABLED ?= 0
 
-.PHONY: help build run test lint race chaos clean stepwell temporald server worker
+.PHONY: help build run test lint race chaos faults clean stepwell temporald server worker
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -56,6 +56,10 @@ bench-short: $(BIN)/bench $(BIN)/temporald ## the same in less than a minute; fa
 chaos: ROUNDS = 3
 chaos: ## runs under kills and stalls of every process, ROUNDS=3 times each; about ten minutes a round
 	$(GO) test ./e2e -run TestChaos -count 1 -timeout 6h -v -args -rounds $(ROUNDS)
+
+faults: ## dies at every passage of every crash point, restarts and looks; about ten minutes
+	$(GO) test ./internal/fault -count 1 -timeout 60m -run 'TestWalk$$' -walk
+	$(GO) test ./internal/fault -count 1 -tags fault -run 'TestPlan'
 
 clean: ## remove binaries; data stays
 	rm -rf $(BIN)
