@@ -37,7 +37,9 @@ func (u *unit) accompany(ctx context.Context, cut func()) (settle func() *stepwe
 			claimed, _, _, _ = u.a.Store.TakeClaim(context.WithoutCancel(ctx), u.key, u.a.Worker, false, true)
 		}
 		for u.tookOver && stored == nil && pause(ctx, lookEvery) {
-			stored, _ = u.a.Store.PageHead(ctx, u.key) // on an error the next look decides
+			if head, err := u.a.Store.PageHead(ctx, u.key); err == nil { // else the next look decides
+				stored = head
+			}
 		}
 		if stored != nil {
 			cut()
