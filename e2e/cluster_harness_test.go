@@ -144,13 +144,14 @@ func (b *backend) value(w http.ResponseWriter, r *http.Request) {
 	writeBackend(w, fmt.Sprintf(`{"n":%s}`, q.Get("n")))
 }
 
-// pages answers a page of two items of a list of `of` pages.
+// pages answers a page of two items of a list of `of` pages, the first after the delay
+// that `slow` names.
 func (b *backend) pages(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	page, of := number(q.Get("cursor")), number(q.Get("of"))
 	page = max(page, 1)
 	b.note(r, strconv.Itoa(page))
-	if d, err := time.ParseDuration(q.Get("delay")); err == nil {
+	if d, err := time.ParseDuration(q.Get("slow")); err == nil && page == 1 {
 		wait(r.Context(), d)
 	}
 	b.pass(r, strconv.Itoa(page))
