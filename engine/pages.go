@@ -172,6 +172,10 @@ func (s *Step) stuck(p *page, out *PageOutcome, seenCursor func(string) bool, a 
 func (s *Step) naturalEnd(p *page, st *PageState, out *PageOutcome) error {
 	switch s.def.Config.Pagination.Type {
 	case stepwell.PaginationCursor, stepwell.PaginationNextURL:
+		if kind := kindOf(p.data); out.Cursor == "" && s.cursor != nil && kind != '{' && kind != '[' && kind != 'n' {
+			// A login page in place of an answer must not look like the last page.
+			return s.Errorf("pagination: page %d is neither an array nor an object, so nothing says that it is the last one", st.page())
+		}
 		if out.Cursor == "" {
 			out.end(EndedByNoNext)
 		}
