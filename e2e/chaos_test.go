@@ -41,14 +41,11 @@ func TestChaos(t *testing.T) {
 				t.Run(fmt.Sprintf("%d further workers, %s", workers, shape.name), func(t *testing.T) {
 					t.Parallel()
 					in, r := startDev(t, workers), random(t)
-					for i := range *rounds {
-						stalls := []time.Duration{7 * time.Second, 12 * time.Second}
-						if i%2 == 1 {
-							stalls[0], stalls[1] = stalls[1], stalls[0]
-						}
-						if shape.pages < len(stalls) {
-							stalls = stalls[:shape.pages]
-						}
+					for range *rounds {
+						stalls := []stall{{partSender, 7 * time.Second}, {partSender, 12 * time.Second},
+							{partTemporald, 12 * time.Second}, {partPostgres, 12 * time.Second}}
+						r.Shuffle(len(stalls), func(i, j int) { stalls[i], stalls[j] = stalls[j], stalls[i] })
+						stalls = stalls[:min(len(stalls), shape.pages)]
 						in.surviveStalls(shape.pages, shape.delay, r, stalls...)
 					}
 				})

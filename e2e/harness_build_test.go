@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"syscall"
 	"testing"
@@ -35,6 +36,7 @@ func TestMain(m *testing.M) {
 	if *seed == 0 {
 		*seed = time.Now().UnixNano()
 	}
+	waitTogether()
 	code := stacktest.Main(m)
 	if built.dir != "" && built.own {
 		if err := os.RemoveAll(built.dir); err != nil {
@@ -43,6 +45,16 @@ func TestMain(m *testing.M) {
 		}
 	}
 	os.Exit(code)
+}
+
+// waitTogether lets more tests run at a time than there are processors, unless the
+// command line says how many: they mostly wait.
+func waitTogether() {
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if p := flag.Lookup("test.parallel"); !given && p != nil && runtime.GOMAXPROCS(0) < 8 {
+		_ = p.Value.Set("8") // a number: it cannot fail
+	}
 }
 
 // built are the programs of this test process.

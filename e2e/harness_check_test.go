@@ -61,7 +61,11 @@ func repeated(requests []request) []repeat {
 		x := byPage[r.page]
 		x.Senders = append(x.Senders, r.pid)
 		x.Began = append(x.Began, r.began.Format("05.000"))
-		x.Took = append(x.Took, r.ended.Sub(r.began).Round(time.Millisecond).String())
+		took := "goes on"
+		if !r.ended.IsZero() {
+			took = r.ended.Sub(r.began).Round(time.Millisecond).String()
+		}
+		x.Took = append(x.Took, took)
 	}
 	var out []repeat
 	slices.Sort(order)

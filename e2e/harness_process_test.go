@@ -185,19 +185,26 @@ func processesUnder(dir string) []string {
 
 // childOf gives the process id of a process's child of a name, 0 without one.
 func childOf(parent int, name string) int {
-	found := 0
-	eachProcess(func(pid int, comm string) {
-		if comm != name {
-			return
+	for _, pid := range childrenOf(parent) {
+		if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil && strings.TrimSpace(string(comm)) == name {
+			return pid
 		}
+	}
+	return 0
+}
+
+// childrenOf gives the process ids of a process's children that have not ended.
+func childrenOf(parent int) []int {
+	var found []int
+	eachProcess(func(pid int, _ string) {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil {
 			return
 		}
-		// pid (comm) state ppid …
+		// pid (name) state parent …
 		_, rest, _ := strings.Cut(string(stat), ") ")
 		if fields := strings.Fields(rest); len(fields) > 1 && fields[0] != "Z" && fields[1] == strconv.Itoa(parent) {
-			found = pid
+			found = append(found, pid)
 		}
 	})
 	return found

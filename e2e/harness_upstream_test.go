@@ -63,7 +63,11 @@ func newUpstream(t testing.TB) *upstream {
 		proxy.ServeHTTP(w, r)
 	}))
 	u.front.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-		return context.WithValue(ctx, sender{}, ownerOf(c.RemoteAddr()))
+		pid := 0
+		for try := 0; pid == 0 && try < 10; try++ { // the system's table may miss rows while it changes
+			pid = ownerOf(c)
+		}
+		return context.WithValue(ctx, sender{}, pid)
 	}
 	u.front.Start()
 	t.Cleanup(func() {
@@ -142,14 +146,18 @@ func pageOf(q url.Values) int {
 	return after/max(limit, 1) + 1
 }
 
-// ownerOf gives the process at the other end of a connection from this machine: the one
-// that holds the socket whose local address it is.
-func ownerOf(remote net.Addr) int {
-	address, ok := remote.(*net.TCPAddr)
-	if !ok {
+// ownerOf gives the process at the other end of a connection from this machine, the one
+// that holds the other socket; 0 when it is not found.
+func ownerOf(c net.Conn) int {
+	there, ok := c.RemoteAddr().(*net.TCPAddr)
+	here, also := c.LocalAddr().(*net.TCPAddr)
+	if !ok || !also {
 		return 0
 	}
-	inode := inodeOf(address.Port)
+	inode := inodeOf(there.Port, here.Port)
+	if inode == "" {
+		return 0
+	}
 	owner := 0
 	eachProcess(func(pid int, name string) {
 		if owner != 0 || name != "stepwell" && name != "worker" {
@@ -169,16 +177,17 @@ func ownerOf(remote net.Addr) int {
 	return owner
 }
 
-// inodeOf finds the socket with a local port in the system's table: after the row's
-// number, local and remote address in hexadecimal, state and six more, the inode.
-func inodeOf(port int) string {
+// inodeOf finds the socket from a local to a remote port in the system's table: after
+// the row's number, local and remote address in hexadecimal, state and six more, the
+// inode. One local port may serve several connections.
+func inodeOf(local, remote int) string {
 	table, err := os.ReadFile("/proc/net/tcp")
 	if err != nil {
 		return ""
 	}
 	for line := range strings.Lines(string(table)) {
 		fields := strings.Fields(line)
-		if len(fields) > 9 && strings.HasSuffix(fields[1], fmt.Sprintf(":%04X", port)) && fields[3] == "01" {
+		if len(fields) > 9 && strings.HasSuffix(fields[1], fmt.Sprintf(":%04X", local)) && strings.HasSuffix(fields[2], fmt.Sprintf(":%04X", remote)) {
 			return fields[9]
 		}
 	}

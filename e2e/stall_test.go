@@ -12,6 +12,9 @@ import (
 // second one.
 const takeOver = 12 * time.Second
 
+// partSender is the process that sent a run's last request.
+const partSender part = "the sender"
+
 func TestRunSurvivesStalls(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -19,14 +22,14 @@ func TestRunSurvivesStalls(t *testing.T) {
 		workers int // beside dev's own
 		pages   int
 		delay   time.Duration
-		stalls  []time.Duration
+		stalls  []stall
 	}{
-		{"one worker, 20 ms", 0, 300, 20 * time.Millisecond, []time.Duration{7 * time.Second, 12 * time.Second}},
-		{"one worker, 6 s", 0, 3, 6 * time.Second, []time.Duration{7 * time.Second}},
-		{"one worker, 20 s", 0, 1, 20 * time.Second, []time.Duration{12 * time.Second}},
-		{"two workers, 20 ms", 1, 300, 20 * time.Millisecond, []time.Duration{7 * time.Second, 12 * time.Second}},
-		{"two workers, 6 s", 1, 3, 6 * time.Second, []time.Duration{12 * time.Second}},
-		{"two workers, 20 s", 1, 1, 20 * time.Second, []time.Duration{12 * time.Second}},
+		{"one worker, 20 ms", 0, 300, 20 * time.Millisecond, []stall{{partSender, 7 * time.Second}, {partTemporald, 7 * time.Second}, {partPostgres, 7 * time.Second}}},
+		{"one worker, 6 s", 0, 3, 6 * time.Second, []stall{{partSender, 7 * time.Second}}},
+		{"one worker, 20 s", 0, 1, 20 * time.Second, []stall{{partSender, 12 * time.Second}}},
+		{"two workers, 20 ms", 1, 300, 20 * time.Millisecond, []stall{{partSender, 7 * time.Second}, {partSender, 12 * time.Second}}},
+		{"two workers, 6 s", 1, 3, 6 * time.Second, []stall{{partSender, 12 * time.Second}}},
+		{"two workers, 20 s", 1, 1, 20 * time.Second, []stall{{partSender, 12 * time.Second}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -35,24 +38,28 @@ func TestRunSurvivesStalls(t *testing.T) {
 	}
 }
 
-// surviveStalls starts a run and stops the process that works on it, in random moments
-// of random pages, for the time of each stall.
-func (in *installation) surviveStalls(pages int, delay time.Duration, r *rand.Rand, stalls ...time.Duration) {
+// stall is a part that is stopped with SIGSTOP, and for how long.
+type stall struct {
+	victim part
+	length time.Duration
+}
+
+// surviveStalls starts a run and stops the victims one after the other, at random
+// moments of random pages.
+func (in *installation) surviveStalls(pages int, delay time.Duration, r *rand.Rand, stalls ...stall) {
 	in.t.Helper()
-	undisturbed := time.Duration(pages) * (delay + 20*time.Millisecond)
-	limit := undisturbed
-	for _, stall := range stalls {
-		if len(in.workers) > 0 {
-			limit += takeOver
-		} else {
-			limit += stall + takeOver
+	limit := time.Duration(pages) * (delay + 20*time.Millisecond)
+	for _, s := range stalls {
+		limit += takeOver
+		if s.victim != partSender || len(in.workers) == 0 {
+			limit += s.length // nobody else can go on
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	began := time.Now()
 	p := in.start(pages, delay)
-	for i, stall := range stalls {
+	for i, s := range stalls {
 		// Each stall in its part of the run.
 		page := 1 + (i*pages+r.IntN(pages))/len(stalls)
 		last, ok := in.upstream.await(ctx, p.id, page)
@@ -61,24 +68,27 @@ func (in *installation) surviveStalls(pages int, delay time.Duration, r *rand.Ra
 			in.t.Fatalf("page %d was not asked for within %s", page, limit)
 		}
 		time.Sleep(time.Duration(r.Int64N(int64(delay)))) // a random moment of the page
-		in.t.Logf("%.1fs: page %d: stop process %d for %s", time.Since(began).Seconds(), page, last.pid, stall)
-		in.stall(last.pid, stall)
+		in.t.Logf("%.1fs: page %d: stop %s for %s", time.Since(began).Seconds(), page, s.victim, s.length)
+		in.stall(s, last.pid)
 		in.t.Logf("%.1fs: it goes on", time.Since(began).Seconds())
 	}
 	in.check(p, time.Until(began.Add(limit)), len(stalls))
 	in.t.Logf("%.1fs: ended", time.Since(began).Seconds())
 }
 
-// stall stops a process with SIGSTOP and lets it go on.
-func (in *installation) stall(pid int, d time.Duration) {
+// stall stops the processes of a part, of temporald and Postgres all, and lets them go on.
+func (in *installation) stall(s stall, sender int) {
 	in.t.Helper()
-	for _, p := range append(in.workers, in.dev) {
-		if p != nil && p.pid() == pid {
-			p.signal(in.t, syscall.SIGSTOP)
-			time.Sleep(d) // the stall itself
-			p.signal(in.t, syscall.SIGCONT)
-			return
-		}
+	pids := []int{sender}
+	if s.victim != partSender {
+		supervised := in.supervised(s.victim)
+		pids = append(childrenOf(supervised), supervised)
 	}
-	in.t.Fatalf("process %d is none of the installation", pid)
+	for _, pid := range pids {
+		_ = syscall.Kill(pid, syscall.SIGSTOP) // a session of Postgres may just have ended
+	}
+	time.Sleep(s.length) // the stall itself
+	for _, pid := range pids {
+		_ = syscall.Kill(pid, syscall.SIGCONT)
+	}
 }
