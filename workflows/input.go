@@ -64,6 +64,22 @@ type Position struct {
 	Item   int   `json:"item,omitempty"`
 	Page   int   `json:"page,omitempty"`   // 0 means 1
 	TookMS int64 `json:"tookMs,omitempty"` // of the step's last page
+	Retry  Retry `json:"retry,omitzero"`   // of that page
+	// Open are the items of a parallel loop that had begun and are not done; Item is the
+	// first that has not begun. Failed says that one failed the step: no further one begins.
+	Open   []Position `json:"open,omitempty"`
+	Failed bool       `json:"failed,omitempty"`
+}
+
+// Retry is what is known of a page that is asked for again.
+type Retry struct {
+	Attempts int       `json:"attempts,omitempty"` // that failed and counted
+	Waits    int       `json:"waits,omitempty"`    // that an upstream asked for
+	WaitedMS int64     `json:"waitedMs,omitempty"` // their sum
+	Timeouts int       `json:"timeouts,omitempty"` // attempts that ran into the request timeout
+	Repeats  int       `json:"repeats,omitempty"`  // activities in a row that ended without an outcome
+	Bugs     int       `json:"bugs,omitempty"`     // those of them that met an internal error
+	Until    time.Time `json:"until,omitzero"`     // before which it is not asked for, in workflow time
 }
 
 // Plan makes the plan of a tool.

@@ -23,8 +23,8 @@ type task struct {
 // useLocal decides which kind of activity comes next (design, "Which kind of
 // activity"): local where a repetition is harmless and quick, regular for effects,
 // slow pages, loops with concurrency, and from time to time to let the task complete.
-func useLocal(s Settings, effects bool, concurrency int, lastTook time.Duration, t task, now time.Time) bool {
-	return s.Activities == ActivitiesAuto && !effects && concurrency <= 1 &&
+func useLocal(s Settings, effects, parallel bool, lastTook time.Duration, t task, now time.Time) bool {
+	return s.Activities == ActivitiesAuto && !effects && !parallel &&
 		lastTook < s.SlowPage && t.locals < s.YieldCount && now.Sub(t.started) < s.YieldAfter
 }
 

@@ -43,10 +43,12 @@ func RunTool(ctx workflow.Context, in RunInput) error {
 
 // run is the state of one execution of RunTool.
 type run struct {
-	in    RunInput
-	began time.Time // of this execution, in workflow time
-	task  task
-	count int // activities of this execution
+	in       RunInput
+	began    time.Time // of this execution, in workflow time
+	task     task
+	count    int        // activities of this execution
+	parallel bool       // the items of a loop run side by side
+	left     []Position // of the items that stopped for the run to continue as new
 }
 
 func (r *run) steps(ctx workflow.Context) error {
@@ -83,9 +85,6 @@ func (r *run) step(ctx workflow.Context, at Position) (activities.Outcome, error
 		return r.parallelItems(ctx, at, sel.Total)
 	}
 	for ; at.Item < sel.Total; at = (Position{Step: at.Step, Item: at.Item + 1, TookMS: at.TookMS}) {
-		if err := r.continueAsNew(ctx, at); err != nil {
-			return "", err
-		}
 		outcome, err := r.item(ctx, at, false)
 		if err != nil || outcome == activities.Gone {
 			return outcome, err
@@ -97,27 +96,45 @@ func (r *run) step(ctx workflow.Context, at Position) (activities.Outcome, error
 	return activities.Done, nil
 }
 
-// parallelItems runs the items of a loop with bounded parallelism. After a failed one,
-// and before the run continues as new, no further one starts; those in flight finish.
+// parallelItems runs the items of a loop with bounded parallelism. After a failed one no
+// further one begins; those in flight finish. When the run continues as new they stop
+// between two activities and go on from there.
 func (r *run) parallelItems(ctx workflow.Context, at Position, total int) (activities.Outcome, error) {
 	plan := r.in.Plan[at.Step]
-	outcome, running, next := activities.Done, 0, at.Item
-	var firstErr error
-	stop := func() bool {
-		return firstErr != nil || outcome != activities.Done || r.wantsContinueAsNew(ctx)
+	outcome, running, next, open := activities.Done, 0, at.Item, at.Open
+	if at.Failed {
+		outcome = activities.Failed
 	}
-	for next < total || running > 0 {
-		for next < total && running < plan.Concurrency && !stop() {
-			item := Position{Step: at.Step, Item: next}
+	var firstErr error
+	take := func() (item Position, ok bool) {
+		switch {
+		case firstErr != nil || outcome == activities.Gone || r.wantsContinueAsNew(ctx):
+		case len(open) > 0:
+			item, open = open[0], open[1:]
+			return item, true
+		case outcome == activities.Done && next < total:
 			next++
+			return Position{Step: at.Step, Item: next - 1}, true
+		}
+		return item, false
+	}
+	r.parallel = true
+	defer func() { r.parallel = false }()
+	for {
+		for running < plan.Concurrency {
+			item, ok := take()
+			if !ok {
+				break
+			}
 			running++
 			workflow.Go(ctx, func(ctx workflow.Context) {
 				got, err := r.item(ctx, item, false)
 				running--
 				switch {
-				case err != nil && firstErr == nil:
+				case errors.Is(err, errLeft):
+				case err != nil:
 					firstErr = err
-				case got == activities.Gone, got == activities.Failed && !plan.Continue:
+				case got == activities.Gone, got == activities.Failed && !plan.Continue && outcome == activities.Done:
 					outcome = got
 				}
 			})
@@ -125,73 +142,91 @@ func (r *run) parallelItems(ctx workflow.Context, at Position, total int) (activ
 		if running == 0 {
 			break
 		}
-		before := running
-		// Not with ctx: a cancelled run still waits for its items, which end by themselves.
-		waiting, cancel := workflow.NewDisconnectedContext(ctx)
-		err := workflow.Await(waiting, func() bool { return running < before })
-		cancel()
-		if err != nil {
+		if err := r.fewer(ctx, &running); err != nil {
 			return "", err
 		}
 	}
-	if firstErr != nil || outcome != activities.Done || next >= total {
+	open = append(r.left, open...)
+	if firstErr != nil || outcome == activities.Gone || len(open) == 0 && (outcome == activities.Failed || next >= total) {
 		return outcome, firstErr
 	}
-	return "", r.continueAsNew(ctx, Position{Step: at.Step, Item: next})
+	return "", r.continueAt(ctx, Position{Step: at.Step, Item: next, Open: open, Failed: outcome == activities.Failed})
+}
+
+// fewer waits until fewer items are running. It does not end with ctx: a cancelled run
+// still waits for its items, which end by themselves.
+func (r *run) fewer(ctx workflow.Context, running *int) error {
+	before := *running
+	waiting, cancel := workflow.NewDisconnectedContext(ctx)
+	defer cancel()
+	return workflow.Await(waiting, func() bool { return *running < before })
 }
 
 // item asks for the pages of one item, one after the other.
 func (r *run) item(ctx workflow.Context, at Position, last bool) (activities.Outcome, error) {
-	concurrent := r.in.Plan[at.Step].Concurrency > 1
 	for at.Page = max(at.Page, 1); ; at.Page++ {
-		if !concurrent {
-			if err := r.continueAsNew(ctx, at); err != nil {
-				return "", err
-			}
-		}
 		res, err := r.page(ctx, at, last)
 		if err != nil || res.Outcome != activities.More {
 			return res.Outcome, err
 		}
-		at.TookMS = res.TookMS
+		at.TookMS, at.Retry = res.TookMS, Retry{}
 	}
 }
 
 // page asks for one page until it has an outcome; its retries are workflow timers.
 func (r *run) page(ctx workflow.Context, at Position, last bool) (activities.PageResult, error) {
 	plan := r.in.Plan[at.Step]
-	req := activities.PageRequest{Org: r.in.Org, Run: r.in.Run, Step: at.Step, Item: at.Item, Page: at.Page, Attempt: 1, Last: last}
-	took := time.Duration(at.TookMS) * time.Millisecond
+	c := call{name: activities.PageName, effects: plan.Effects, took: time.Duration(at.TookMS) * time.Millisecond,
+		summary: fmt.Sprintf("%s, item %d, page %d", plan.ID, at.Item, at.Page)}
 	for {
 		var res activities.PageResult
-		c := call{name: activities.PageName, effects: plan.Effects, concurrency: plan.Concurrency, took: took,
-			summary: fmt.Sprintf("%s, item %d, page %d", plan.ID, at.Item, at.Page)}
-		err := r.call(ctx, c, func(lease time.Time, contended bool) any {
-			req.Lease, req.Contended = lease, contended
-			return req
+		if err := r.leave(ctx, at); err != nil {
+			return res, err
+		}
+		if wait := at.Retry.Until.Sub(workflow.Now(ctx)); wait > 0 {
+			if err := r.sleep(ctx, wait); err != nil {
+				return res, err
+			}
+			continue
+		}
+		err := r.attempt(ctx, c, at.Retry.Repeats, func(lease time.Time, contended bool) any {
+			return activities.PageRequest{Org: r.in.Org, Run: r.in.Run, Step: at.Step, Item: at.Item, Page: at.Page, Last: last,
+				Attempt: at.Retry.Attempts + 1, WaitedMS: at.Retry.WaitedMS, Waits: at.Retry.Waits, Timeouts: at.Retry.Timeouts,
+				Lease: lease, Contended: contended}
 		}, &res, func() activities.Outcome { return res.Outcome })
-		if err != nil || res.Outcome != activities.Retry {
-			return res, err
-		}
-		if res.Asked {
-			req.WaitedMS += res.AfterMS
-			req.Waits++
-		} else {
-			req.Attempt++
-		}
-		if res.Timeout {
-			req.Timeouts++
-		}
-		if err := r.sleep(ctx, time.Duration(res.AfterMS)*time.Millisecond); err != nil {
-			return res, err
+		switch {
+		case err != nil:
+			if err := r.repeat(ctx, &at.Retry, err); err != nil {
+				return res, err
+			}
+		case res.Outcome == activities.Retry:
+			at.Retry = at.Retry.after(res, workflow.Now(ctx))
+		default:
+			return res, nil
 		}
 	}
+}
+
+// after is what is known of a page after an attempt that failed and is repeated.
+func (y Retry) after(res activities.PageResult, now time.Time) Retry {
+	y.Repeats, y.Bugs = 0, 0
+	if res.Asked {
+		y.WaitedMS += res.AfterMS
+		y.Waits++
+	} else {
+		y.Attempts++
+	}
+	if res.Timeout {
+		y.Timeouts++
+	}
+	y.Until = now.Add(time.Duration(res.AfterMS) * time.Millisecond)
+	return y
 }
 
 func (r *run) selectItems(ctx workflow.Context, step int) (activities.SelectResult, error) {
 	var res activities.SelectResult
 	c := call{name: activities.SelectName, summary: r.in.Plan[step].ID + ", selector"}
-	err := r.call(ctx, c, func(lease time.Time, _ bool) any {
+	err := r.insist(ctx, c, func(lease time.Time, _ bool) any {
 		return activities.SelectRequest{Org: r.in.Org, Run: r.in.Run, Step: step, Lease: lease}
 	}, &res, func() activities.Outcome { return res.Outcome })
 	return res, err
@@ -202,8 +237,8 @@ func (r *run) selectItems(ctx workflow.Context, step int) (activities.SelectResu
 func (r *run) finish(ctx workflow.Context, req activities.FinishRequest) error {
 	req.Org, req.Run = r.in.Org, r.in.Run
 	var res activities.FinishResult
-	c := call{name: activities.FinishName, effects: req.Status != string(stepwell.RunSuccess), summary: req.Status}
-	return r.call(ctx, c, func(lease time.Time, _ bool) any {
+	c := call{name: activities.FinishName, effects: req.Status != string(stepwell.RunSuccess), summary: req.Status, last: req.Reason == gaveUp}
+	return r.insist(ctx, c, func(lease time.Time, _ bool) any {
 		req.Lease = lease
 		return req
 	}, &res, func() activities.Outcome { return res.Outcome })
@@ -211,19 +246,34 @@ func (r *run) finish(ctx workflow.Context, req activities.FinishRequest) error {
 
 // call is one activity to be made, whichever kind it becomes.
 type call struct {
-	name        string
-	effects     bool // must be regular
-	concurrency int
-	took        time.Duration // by the one before
-	summary     string
+	name    string
+	effects bool          // must be regular
+	took    time.Duration // by the one before
+	summary string
+	last    bool // gives the run up: nothing is left to try after it
 }
 
-// call makes an activity, locally where that is safe and quick, until it has an
-// outcome. An activity that ends without one (its worker died or stalled, a timeout, a
-// cancelled context) is repeated: only outcomes end a page or a run.
-func (r *run) call(ctx workflow.Context, c call, request func(lease time.Time, contended bool) any, result any, outcome func() activities.Outcome) error {
-	contended := false
-	if useLocal(r.in.Settings, c.effects, c.concurrency, c.took, r.task, workflow.Now(ctx)) {
+// insist makes an activity until it has an outcome.
+func (r *run) insist(ctx workflow.Context, c call, request func(lease time.Time, contended bool) any, result any, outcome func() activities.Outcome) error {
+	for again := (Retry{}); ; {
+		err := r.attempt(ctx, c, again.Repeats, request, result, outcome)
+		if err == nil || c.last && again.Bugs+1 >= maxRepeats {
+			return err // a workflow that fails is the sweeper's: it fails the run
+		}
+		if err := r.repeat(ctx, &again, err); err != nil {
+			return err
+		}
+		if err := r.sleep(ctx, again.Until.Sub(workflow.Now(ctx))); err != nil {
+			return err
+		}
+	}
+}
+
+// attempt makes an activity once, locally where that is safe and quick. One that was
+// made before and ended without an outcome is regular.
+func (r *run) attempt(ctx workflow.Context, c call, repeats int, request func(lease time.Time, contended bool) any, result any, outcome func() activities.Outcome) error {
+	contended := repeats > 0
+	if !contended && useLocal(r.in.Settings, c.effects, r.parallel, c.took, r.task, workflow.Now(ctx)) {
 		r.count++
 		r.task.locals++
 		req := request(r.task.started.Add(r.in.Settings.Lease), false)
@@ -236,37 +286,42 @@ func (r *run) call(ctx workflow.Context, c call, request func(lease time.Time, c
 		}
 		contended = true
 	}
-	for repeats, bugs := 0, 0; ; repeats++ {
-		r.count++
-		err := workflow.ExecuteActivity(regularOptions(ctx, r.in.Settings, c.summary), c.name, request(time.Time{}, contended)).Get(ctx, result)
-		r.newTask(ctx)
-		if err == nil {
-			return nil
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		contended = true
-		if isBug(err) {
-			if bugs++; bugs >= maxRepeats && c.name != activities.FinishName {
-				if err := r.finish(ctx, activities.FinishRequest{Status: string(stepwell.RunFailed), Step: -1, Reason: gaveUp}); err != nil {
-					return err
-				}
-				return errEnded
-			}
-		}
-		if err := r.sleep(ctx, repeatWait(repeats)); err != nil {
-			return err
-		}
-	}
+	r.count++
+	err := workflow.ExecuteActivity(regularOptions(ctx, r.in.Settings, c.summary), c.name, request(time.Time{}, contended)).Get(ctx, result)
+	r.newTask(ctx)
+	return err
 }
 
-// sleep waits durably.
-func (r *run) sleep(ctx workflow.Context, d time.Duration) error {
+// repeat says when an activity that ended without an outcome (its worker died or
+// stalled, a timeout, a cancelled context) is made again: only outcomes end a page or a
+// run. One that meets internal errors again and again ends the run.
+func (r *run) repeat(ctx workflow.Context, again *Retry, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if isBug(err) {
+		if again.Bugs++; again.Bugs >= maxRepeats {
+			if err := r.finish(ctx, activities.FinishRequest{Status: string(stepwell.RunFailed), Step: -1, Reason: gaveUp}); err != nil {
+				return err
+			}
+			return errEnded
+		}
+	}
+	again.Until = workflow.Now(ctx).Add(repeatWait(again.Repeats))
+	again.Repeats++
+	return nil
+}
+
+// sleep waits durably. An item of a parallel loop wakes up when the run continues as new.
+func (r *run) sleep(ctx workflow.Context, d time.Duration) (err error) {
 	if d <= 0 {
 		return nil
 	}
-	err := workflow.Sleep(ctx, d)
+	if r.parallel {
+		_, err = workflow.AwaitWithTimeout(ctx, d, func() bool { return r.wantsContinueAsNew(ctx) })
+	} else {
+		err = workflow.Sleep(ctx, d)
+	}
 	r.newTask(ctx)
 	return err
 }
@@ -274,18 +329,32 @@ func (r *run) sleep(ctx workflow.Context, d time.Duration) error {
 // newTask notes that a workflow task has just begun.
 func (r *run) newTask(ctx workflow.Context) { r.task = task{started: workflow.Now(ctx)} }
 
+// wantsContinueAsNew reports whether the run should go on with an empty history. A
+// cancelled one should not: what continues does not know of the cancel.
 func (r *run) wantsContinueAsNew(ctx workflow.Context) bool {
-	if workflow.Now(ctx).Sub(r.began) < r.in.Settings.ContinueMinAge {
+	if ctx.Err() != nil || workflow.Now(ctx).Sub(r.began) < r.in.Settings.ContinueMinAge {
 		return false
 	}
 	return r.count >= r.in.Settings.ContinueCount || workflow.GetInfo(ctx).GetContinueAsNewSuggested()
 }
 
-// continueAsNew gives the error that continues the run at a position with an empty
-// history, when it is time for that.
-func (r *run) continueAsNew(ctx workflow.Context, at Position) error {
+// leave stops before an activity when it is time to continue as new: the whole run, or
+// one item of a parallel loop.
+func (r *run) leave(ctx workflow.Context, at Position) error {
 	if !r.wantsContinueAsNew(ctx) {
 		return nil
+	}
+	if r.parallel {
+		r.left = append(r.left, at)
+		return errLeft
+	}
+	return r.continueAt(ctx, at)
+}
+
+// continueAt gives the error that continues the run at a position with an empty history.
+func (r *run) continueAt(ctx workflow.Context, at Position) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
 	in := r.in
 	in.At = at

@@ -11,12 +11,12 @@ engine/template        <
 engine                 < . engine/template
 engine/js              < . engine engine/template
 results                < . engine
-activities             < . engine results internal/outbound internal/fault
+activities             < . engine results internal/outbound internal/fault internal/metrics internal/tracing
 workflows              < . activities
 store                  < .
 api/v1                 <
-api                    < . api/v1 internal/secret
-service                < . api engine results store workflows internal/secret internal/fault
+api                    < . api/v1 internal/secret internal/tracing
+service                < . api engine results store workflows internal/secret internal/fault internal/metrics
 
 client                 < api/v1
 docs                   <
@@ -26,9 +26,11 @@ internal/config        <
 internal/demo          <
 internal/fault          < .
 internal/logging       <
+internal/metrics       <
 internal/outbound      < .
 internal/secret        <
-internal/temporalsetup < activities workflows internal/logging
+internal/temporalsetup < activities workflows internal/logging internal/metrics internal/tracing
+internal/tracing       <
 internal/cli           < api/v1 client
 internal/archtest      <
 
@@ -58,6 +60,8 @@ github.com/fergusstrange < internal/devstack
 github.com/klauspost/compress < store
 google.golang.org/grpc < internal/devstack/stacktest bench
 testing                < internal/devstack/stacktest
+github.com/prometheus  < internal/metrics
+go.opentelemetry.io    < internal/tracing
 `
 
 // testsMay are the tests that may import what only forbids their package.
@@ -67,7 +71,7 @@ service                < github.com/jackc go.temporal.io
 activities             < github.com/jackc
 workflows              < github.com/jackc
 e2e                    < github.com/jackc go.temporal.io
-internal/fault         < github.com/jackc
+internal/fault         < github.com/jackc go.temporal.io
 internal/app           < github.com/jackc
 `
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -14,13 +15,13 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"go.uber.org/zap"
+	temporal "go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/log"
 
 	"stepwell/api/v1"
 	"stepwell/client"
 	"stepwell/internal/demo"
 	"stepwell/internal/fault"
-	"stepwell/internal/temporalsetup"
 	"stepwell/workflows"
 )
 
@@ -431,7 +432,7 @@ func (x *trip) data(run *v1.Run) {
 // closed waits until the run's workflow has ended too: nothing may go on behind a run.
 func (x *trip) closed() {
 	x.t.Helper()
-	c, err := temporalsetup.Connect(x.lane.stack.TemporalAddress(), zap.NewNop())
+	c, err := temporal.Dial(temporal.Options{HostPort: x.lane.stack.TemporalAddress(), Namespace: workflows.Namespace, Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler))})
 	if err != nil {
 		x.t.Fatal(err)
 	}
