@@ -46,6 +46,7 @@ type node struct {
 	url   string
 	cfg   config.Config
 	log   *observer.ObservedLogs
+	stop  func() // before the end of the test
 }
 
 // startNode starts a node that ends with the test.
@@ -78,8 +79,9 @@ func startParts(t *testing.T, cfg config.Config, parts app.Parts) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
+	stop := sync.OnceFunc(func() { n.Close(context.Background()) })
 	t.Cleanup(func() {
-		n.Close(context.Background())
+		stop()
 		if t.Failed() {
 			for _, entry := range logs.FilterLevelExact(zap.WarnLevel).All() {
 				t.Log(entry.Time.Format("05.000"), entry.Message, entry.ContextMap())
@@ -90,7 +92,7 @@ func startParts(t *testing.T, cfg config.Config, parts app.Parts) *node {
 		t.Fatal(err)
 	}
 	n.Serve()
-	return &node{Node: n, api: client.New(n.BaseURL(), adminKey), url: n.BaseURL(), cfg: cfg, log: logs}
+	return &node{Node: n, api: client.New(n.BaseURL(), adminKey), url: n.BaseURL(), cfg: cfg, log: logs, stop: stop}
 }
 
 // tool saves a tool given as JSON.
