@@ -117,7 +117,7 @@ type runShape struct {
 
 var runShapes = []runShape{
 	{"pull", "3", 1, `{"items":[1,2,3,4,5,6,7,8,9,10],"next_cursor":"5"}`}, // the first page is slow: regular activities
-	{"busy", "busy", 2, `{"n":1}`},                       // waits for a Retry-After, a second time
+	{"busy", "busy", 2, `{"n":1}`},                                         // waits for a Retry-After, a second time
 	{"loop", "5", 1, `[1,2,3,4,5,6,7,8]`},
 	{"effect", "7", 1, `{"n":7}`}, // a POST that was sent and is not answered
 	{"steps", "12", 1, `{"sum":22}`},
