@@ -18,7 +18,8 @@ func TestChaos(t *testing.T) {
 			start   func(testing.TB) *installation
 			victims []part // each twice in a run
 		}{
-			{"dev", func(t testing.TB) *installation { return startDev(t, 0) }, []part{partDev, partTemporald, partPostgres}},
+			{"dev", func(t testing.TB) *installation { return startDev(t, 0) }, []part{partDev, partTemporald, partPostgres, partSession}},
+			{"dev, regular activities", func(t testing.TB) *installation { return startDev(t, 0, "STEPWELL_ACTIVITIES=regular") }, []part{partDev, partTemporald, partPostgres}},
 			{"dev and a worker", func(t testing.TB) *installation { return startDev(t, 1) }, []part{partDev, partWorker, partTemporald, partPostgres}},
 			{"server and one worker", func(t testing.TB) *installation { return startSplit(t, 1) }, []part{partServer, partWorker, partTemporald, partPostgres}},
 			{"server and two workers", func(t testing.TB) *installation { return startSplit(t, 2) }, []part{partWorker, partWorker, partTemporald, partPostgres}},

@@ -50,3 +50,24 @@ func TestKilledDevLeavesNothing(t *testing.T) {
 		t.Errorf("a killed dev left behind: %v", left)
 	}
 }
+
+// TestKilledWhileStarting: a first start that is killed at any moment is finished by
+// the next one.
+func TestKilledWhileStarting(t *testing.T) {
+	t.Parallel()
+	r := random(t)
+	in := newInstallation(t)
+	address := freeAddress(t)
+	in.dev = in.process("dev", "stepwell", []string{"dev", "--listen", address, "--data-dir", in.dataDir()}, nil)
+	in.use("http://" + address + "/v1")
+	for range 6 {
+		if _, err := in.dev.spawn(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(r.Int64N(int64(3 * time.Second)))) // a random moment of the start
+		in.dev.kill()
+	}
+	in.dev.start(t)
+	in.createTools()
+	in.check(in.start(3, 0), time.Minute, 0)
+}

@@ -18,6 +18,7 @@ const (
 	partWorker    part = "worker"
 	partTemporald part = "temporald"
 	partPostgres  part = "postgres"
+	partSession   part = "a session of postgres"
 )
 
 // killLimit is how long a run may take over its undisturbed time for one kill: a
@@ -89,6 +90,11 @@ func (in *installation) kill(victim part, r *rand.Rand) {
 		w.start(in.t)
 	case partTemporald, partPostgres:
 		in.killSupervised(victim)
+	case partSession: // which makes Postgres end all sessions and recover
+		sessions := childrenOf(in.supervised(partPostgres))
+		if len(sessions) > 0 {
+			_ = syscall.Kill(sessions[r.IntN(len(sessions))], syscall.SIGKILL) // it may have just ended
+		}
 	}
 }
 

@@ -52,7 +52,7 @@ func startDev(t testing.TB, workers int, env ...string) *installation {
 	for i := range workers {
 		in.addWorker(i, in.devEnvironment())
 	}
-	in.createTool()
+	in.createTools()
 	return in
 }
 
@@ -75,7 +75,7 @@ func startSplit(t testing.TB, workers int) *installation {
 	for i := range workers {
 		in.addWorker(i, env)
 	}
-	in.createTool()
+	in.createTools()
 	return in
 }
 
@@ -140,20 +140,35 @@ func (in *installation) use(base string) {
 	in.client = client.New(base, adminKey, client.WithRetries(0, 0))
 }
 
-// createTool saves the tool `pull`: one step that pulls orders by cursor.
-func (in *installation) createTool() {
+// createTools saves the tools `pull`, one step that pulls orders by cursor, and `push`
+// and `push-idempotent`, one step that makes orders, one request for each of `items`.
+func (in *installation) createTools() {
 	in.t.Helper()
-	text := func(s string) json.RawMessage { return json.RawMessage(strconv.Quote(s)) }
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	_, err := in.client.CreateTool(ctx, v1.ToolCreate{ID: "pull", Steps: []v1.Step{{ID: "orders", Config: v1.StepConfig{
-		URL: in.upstream.front.URL + "/orders",
-		QueryParams: map[string]json.RawMessage{"run": text("<<run>>"), "pages": text("<<pages>>"), "delay": text("<<delay>>"),
-			"limit": text("<<limit>>"), "cursor": text("<<cursor>>")},
-		Pagination: &v1.Pagination{Type: "cursorBased", PageSize: json.RawMessage(strconv.Itoa(perPage)), CursorPath: "next_cursor"},
-	}}}})
-	if err != nil {
-		in.t.Fatal("save the tool: ", err)
+	query := func(names ...string) map[string]json.RawMessage {
+		values := map[string]json.RawMessage{}
+		for _, name := range names {
+			values[name] = json.RawMessage(strconv.Quote("<<" + name + ">>"))
+		}
+		return values
+	}
+	pull := v1.Step{ID: "orders", Config: v1.StepConfig{
+		URL:         in.upstream.front.URL + "/orders",
+		QueryParams: query("run", "pages", "delay", "limit", "cursor"),
+		Pagination:  &v1.Pagination{Type: "cursorBased", PageSize: json.RawMessage(strconv.Itoa(perPage)), CursorPath: "next_cursor"},
+	}}
+	push := v1.Step{ID: "made", DataSelector: "(s) => Array.from({length: s.items}, (_, i) => i + 1)", FailureBehavior: "continue", Config: v1.StepConfig{
+		URL: in.upstream.front.URL + "/orders", Method: "POST", QueryParams: query("run", "delay"),
+		Body: `{"customerId": "cus_0001", "product": "oak stool", "quantity": <<currentItem>>, "totalCents": 100}`,
+	}}
+	idempotent := push
+	idempotent.Idempotent = true
+	for id, step := range map[string]v1.Step{"pull": pull, "push": push, "push-idempotent": idempotent} {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		_, err := in.client.CreateTool(ctx, v1.ToolCreate{ID: id, Steps: []v1.Step{step}})
+		cancel()
+		if err != nil {
+			in.t.Fatalf("save the tool %s: %v", id, err)
+		}
 	}
 }
 

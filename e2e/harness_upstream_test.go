@@ -34,7 +34,8 @@ type upstream struct {
 // goes on until the demo upstream has answered.
 type request struct {
 	page  int
-	pid   int // of the sender; 0 when it was not found
+	pid   int    // of the sender; 0 when it was not found
+	key   string // Idempotency-Key, of a request with effects
 	began time.Time
 	ended time.Time // zero while it goes on
 }
@@ -58,7 +59,7 @@ func newUpstream(t testing.TB) *upstream {
 	proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) }
 	u.front = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		pid, _ := r.Context().Value(sender{}).(int)
-		end := u.begin(r.URL.Query(), pid)
+		end := u.begin(r, pid)
 		defer end()
 		proxy.ServeHTTP(w, r)
 	}))
@@ -81,8 +82,9 @@ func newUpstream(t testing.TB) *upstream {
 	return u
 }
 
-func (u *upstream) begin(q url.Values, pid int) (end func()) {
-	r := &request{page: pageOf(q), pid: pid, began: time.Now()}
+func (u *upstream) begin(from *http.Request, pid int) (end func()) {
+	q := from.URL.Query()
+	r := &request{page: pageOf(q), pid: pid, key: from.Header.Get("Idempotency-Key"), began: time.Now()}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.byRun[q.Get("run")] = append(u.byRun[q.Get("run")], r)
@@ -131,6 +133,21 @@ func (u *upstream) await(ctx context.Context, run string, page int) (last reques
 		case <-changed:
 		case <-ctx.Done():
 			return last, false
+		}
+	}
+}
+
+// awaitCount waits until a run has sent a number of requests; false when ctx ends first.
+func (u *upstream) awaitCount(ctx context.Context, run string, n int) bool {
+	for {
+		list, changed := u.look(run)
+		if len(list) >= n {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return false
 		}
 	}
 }
