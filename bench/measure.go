@@ -41,6 +41,7 @@ func planFor(o options) plan {
 // results are the figures of all rounds by name, one value a round.
 type results struct {
 	values map[string][]float64
+	cpu    map[string][]usage // of one operation, by name
 	memory []memoryGrowth
 }
 
@@ -69,7 +70,7 @@ func measure(ctx context.Context, s *stack, p plan, progress io.Writer) (*result
 		return nil, err
 	}
 	defer o.close()
-	m := &measuring{o: o, p: p, progress: progress, r: &results{values: map[string][]float64{}}}
+	m := &measuring{s: s, o: o, p: p, progress: progress, r: &results{values: map[string][]float64{}, cpu: map[string][]usage{}}}
 	if err := m.warmUp(ctx); err != nil {
 		return nil, err
 	}
@@ -91,6 +92,7 @@ func measure(ctx context.Context, s *stack, p plan, progress io.Writer) (*result
 }
 
 type measuring struct {
+	s        *stack
 	o        *ours
 	raw      *raw
 	p        plan
@@ -187,11 +189,14 @@ func (m *measuring) localLatency(ctx context.Context) error {
 }
 
 func (m *measuring) throughput(ctx context.Context, name string, op operation) error {
-	v, err := throughput(ctx, m.p.Throughput, op)
-	if err == nil {
-		m.add(name, v, "/s")
+	v, used, err := m.s.throughput(ctx, m.p.Throughput, op)
+	if err != nil {
+		return err
 	}
-	return err
+	m.add(name, v, "/s")
+	m.r.cpu[name] = append(m.r.cpu[name], used)
+	fmt.Fprintf(m.progress, "%-46s %9.2f ms (this process %.2f, temporald %.2f, postgres %.2f)\n", "  processor time of each", used.total(), used.Node, used.Temporald, used.Postgres)
+	return nil
 }
 
 func (m *measuring) pull(ctx context.Context) error {
@@ -246,8 +251,9 @@ func latency(ctx context.Context, d time.Duration, op operation) (float64, error
 }
 
 // throughput has 32 callers call op again and again, and gives how often it ended in a
-// second, of a time d after all have begun and before any stops.
-func throughput(ctx context.Context, d time.Duration, op operation) (float64, error) {
+// second, of a time d after all have begun and before any stops, and the processor time
+// that each took.
+func (s *stack) throughput(ctx context.Context, d time.Duration, op operation) (float64, usage, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var done atomic.Int64
@@ -271,12 +277,13 @@ func throughput(ctx context.Context, d time.Duration, op operation) (float64, er
 		}
 	}
 	wait(d / 6)
-	before, began := done.Load(), time.Now()
+	before, began, used := done.Load(), time.Now(), s.processorTime()
 	wait(d)
 	count, took := done.Load()-before, time.Since(began)
+	each := s.processorTime().each(used, count)
 	stopped.Store(true)
 	wg.Wait()
-	return float64(count) / took.Seconds(), context.Cause(ctx)
+	return float64(count) / took.Seconds(), each, context.Cause(ctx)
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -103,7 +103,10 @@ func evaluatorMemory() []float64 {
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, dir := range dirs {
 		command, err := os.ReadFile(filepath.Join(dir, "cmdline"))
-		if err != nil || !bytes.HasPrefix(command, []byte("evaluator\x00")) || parent(dir) != os.Getpid() {
+		if err != nil || !bytes.HasPrefix(command, []byte("evaluator\x00")) {
+			continue
+		}
+		if p, ok := readProcess(dir); !ok || p.parent != os.Getpid() {
 			continue
 		}
 		if mib, err := residentMemory(filepath.Base(dir)); err == nil {
@@ -111,19 +114,4 @@ func evaluatorMemory() []float64 {
 		}
 	}
 	return out
-}
-
-// parent is the parent's id of a process, 0 when it is gone.
-func parent(dir string) int {
-	text, err := os.ReadFile(filepath.Join(dir, "stat"))
-	if err != nil {
-		return 0
-	}
-	_, after, _ := strings.Cut(string(text), ") ") // the name, in parentheses, may hold spaces
-	fields := strings.Fields(after)
-	if len(fields) < 2 {
-		return 0
-	}
-	id, _ := strconv.Atoi(fields[1])
-	return id
 }

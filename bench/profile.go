@@ -55,11 +55,11 @@ func profile(ctx context.Context, o options, out io.Writer) error {
 	if o.cpuProfile == "" {
 		return nil
 	}
-	return cpuProfile(ctx, o.cpuProfile, out, ours)
+	return cpuProfile(ctx, o.cpuProfile, out, s, ours)
 }
 
 // cpuProfile writes a profile of this process while 32 callers run the one-step tool.
-func cpuProfile(ctx context.Context, path string, out io.Writer, o *ours) error {
+func cpuProfile(ctx context.Context, path string, out io.Writer, s *stack, o *ours) error {
 	f, err := os.Create(path)
 	if err != nil {
 		return err
@@ -67,7 +67,7 @@ func cpuProfile(ctx context.Context, path string, out io.Writer, o *ours) error 
 	if err := pprof.StartCPUProfile(f); err != nil {
 		return errors.Join(err, f.Close())
 	}
-	rate, err := throughput(ctx, 5*time.Second, func(ctx context.Context) error { return o.run(ctx, oneStep, "{}") })
+	rate, _, err := s.throughput(ctx, 5*time.Second, func(ctx context.Context) error { return o.run(ctx, oneStep, "{}") })
 	pprof.StopCPUProfile()
 	fmt.Fprintf(out, "\n32 callers, through the observers: %.0f runs a second; profile in %s\n", rate, path)
 	return errors.Join(err, f.Close())

@@ -27,16 +27,17 @@ type figure struct {
 
 // report is all that a run of the benchmark found.
 type report struct {
-	At       time.Time      `json:"at"`
-	Took     string         `json:"took"`
-	CPUs     int            `json:"cpus"`
-	Go       string         `json:"go"`
-	System   string         `json:"system"`
-	Disk     string         `json:"disk"`
-	Plan     plan           `json:"plan"`
-	Measured []figure       `json:"measured"`
-	Targets  []figure       `json:"targets"`
-	Memory   []memoryGrowth `json:"memory"`
+	At       time.Time        `json:"at"`
+	Took     string           `json:"took"`
+	CPUs     int              `json:"cpus"`
+	Go       string           `json:"go"`
+	System   string           `json:"system"`
+	Disk     string           `json:"disk"`
+	Plan     plan             `json:"plan"`
+	Measured []figure         `json:"measured"`
+	Targets  []figure         `json:"targets"`
+	Memory   []memoryGrowth   `json:"memory"`
+	CPU      map[string]usage `json:"cpu"` // of one operation with 32 callers, means of the rounds, ms
 }
 
 // The targets. Ratios are of one round: the machine's state is the same for both sides.
@@ -60,6 +61,15 @@ func newReport(p plan, r *results, took time.Duration) *report {
 	for _, name := range []string{rawRegularRate, rawLocalRate, oneStepRate} {
 		rep.Measured = append(rep.Measured, newFigure(name, "/s", v[name]))
 	}
+	rep.CPU = map[string]usage{}
+	totals := map[string][]float64{}
+	for _, name := range []string{rawRegularRate, rawLocalRate, oneStepRate} {
+		rep.CPU[name] = mean(r.cpu[name])
+		for _, u := range r.cpu[name] {
+			totals[name] = append(totals[name], u.total())
+		}
+		rep.Measured = append(rep.Measured, newFigure("processor time of each: "+name, "ms", totals[name]))
+	}
 	for _, name := range []string{pageMS, wholePageMS, longPageMS} {
 		rep.Measured = append(rep.Measured, newFigure(name, "ms", v[name]))
 	}
@@ -82,8 +92,18 @@ func newReport(p plan, r *results, took time.Duration) *report {
 	most(fmt.Sprintf("memory, page 100 to %d, first pull", p.LongPages), "MiB", grown[:min(1, len(grown))], targetMemory)
 	rep.Targets = append(rep.Targets, newFigure("one step / raw regular", "×", ratios(v[oneStepMS], v[rawRegularMS])),
 		newFigure("one step at 32 / raw regular at 32", "×", ratios(v[oneStepRate], v[rawRegularRate])),
+		newFigure("processor time, one step / raw local", "×", ratios(totals[oneStepRate], totals[rawLocalRate])),
 		newFigure("one step / raw local told early", "×", ratios(v[oneStepMS], v[rawLocalEarlyMS])))
 	return rep
+}
+
+// mean is the mean of readings.
+func mean(all []usage) usage {
+	var sum usage
+	for _, u := range all {
+		sum = usage{sum.Node + u.Node, sum.Temporald + u.Temporald, sum.Postgres + u.Postgres, sum.Children + u.Children}
+	}
+	return sum.each(usage{}, int64(len(all)))
 }
 
 // ratios divides round by round.
@@ -138,6 +158,11 @@ func (r *report) write(w io.Writer) {
 		f.writeTo(w)
 	}
 	fmt.Fprintln(w)
+	for _, name := range []string{rawLocalRate, oneStepRate} {
+		u := r.CPU[name]
+		fmt.Fprintf(w, "processor time, %s: this process %.2f ms (its callers are in it), temporald %.2f, postgres %.2f, children %.2f\n",
+			name, u.Node, u.Temporald, u.Postgres, u.Children)
+	}
 	for i, m := range r.Memory {
 		fmt.Fprintf(w, "memory of long pull %d: %.1f MiB at page 100, %.1f at the end, peak %.1f", i+1, m.Begin, m.End, m.Peak)
 		if len(m.Evaluators) > 0 {
