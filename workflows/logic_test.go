@@ -24,12 +24,12 @@ func TestUseLocal(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
 	type args struct {
-		s           Settings
-		effects     bool
-		concurrency int
-		took        time.Duration
-		t           task
-		now         time.Time
+		s        Settings
+		effects  bool
+		parallel bool
+		took     time.Duration
+		t        task
+		now      time.Time
 	}
 	usual := args{s: DefaultSettings(), t: task{started: now}, now: now}
 	for _, test := range []struct {
@@ -41,8 +41,7 @@ func TestUseLocal(t *testing.T) {
 		{"a quick page before", func(a *args) { a.took = a.s.SlowPage - 1 }, true},
 		{"a slow page before", func(a *args) { a.took = a.s.SlowPage }, false},
 		{"effects", func(a *args) { a.effects = true }, false},
-		{"a loop of one at a time", func(a *args) { a.concurrency = 1 }, true},
-		{"a loop of two at a time", func(a *args) { a.concurrency = 2 }, false},
+		{"an item beside others", func(a *args) { a.parallel = true }, false},
 		{"asked for regular ones", func(a *args) { a.s.Activities = ActivitiesRegular }, false},
 		{"the last before a yield", func(a *args) { a.t.locals = a.s.YieldCount - 1 }, true},
 		{"many locals", func(a *args) { a.t.locals = a.s.YieldCount }, false},
@@ -51,7 +50,7 @@ func TestUseLocal(t *testing.T) {
 	} {
 		a := usual
 		test.change(&a)
-		if got := useLocal(a.s, a.effects, a.concurrency, a.took, a.t, a.now); got != test.want {
+		if got := useLocal(a.s, a.effects, a.parallel, a.took, a.t, a.now); got != test.want {
 			t.Errorf("%s: local is %v", test.name, got)
 		}
 	}
@@ -433,7 +432,7 @@ func TestContinueAsNew(t *testing.T) {
 		res.TookMS = 77
 		return res, err
 	}
-	if at := continuedAt(t, w.run(soon(steps(PlanStep{})))); at != (Position{Page: 6, TookMS: 77}) {
+	if at := continuedAt(t, w.run(soon(steps(PlanStep{})))); !reflect.DeepEqual(at, Position{Page: 6, TookMS: 77}) {
 		t.Errorf("a pull continues at %+v", at)
 	}
 

@@ -25,20 +25,13 @@ func RunTool(ctx workflow.Context, in RunInput) error {
 	r := &run{in: in, began: workflow.Now(ctx)}
 	r.newTask(ctx)
 	err := r.steps(ctx)
+	if temporal.IsCanceledError(err) {
+		err = r.cancelled(ctx)
+	}
 	if errors.Is(err, errEnded) {
 		return nil
 	}
-	if err == nil || workflow.IsContinueAsNewError(err) {
-		return err
-	}
-	if ctx.Err() == nil && !temporal.IsCanceledError(err) {
-		return err
-	}
-	// Cancelled: by the API, then the row says so already and this changes nothing; or by
-	// an operator's Temporal client, then this is what ends the run.
-	ctx, cancel := workflow.NewDisconnectedContext(ctx)
-	defer cancel()
-	return r.finish(ctx, activities.FinishRequest{Status: string(stepwell.RunAborted), Reason: "Run cancelled by the system"})
+	return err
 }
 
 // run is the state of one execution of RunTool.
@@ -49,6 +42,14 @@ type run struct {
 	count    int        // activities of this execution
 	parallel bool       // the items of a loop run side by side
 	left     []Position // of the items that stopped for the run to continue as new
+}
+
+// cancelled ends a run whose workflow was cancelled: by the API, then the row says so
+// already and this changes nothing; or by an operator's Temporal client.
+func (r *run) cancelled(ctx workflow.Context) error {
+	ctx, cancel := workflow.NewDisconnectedContext(ctx)
+	defer cancel()
+	return r.finish(ctx, activities.FinishRequest{Status: string(stepwell.RunAborted), Reason: "Run cancelled by the system"})
 }
 
 func (r *run) steps(ctx workflow.Context) error {
@@ -184,7 +185,7 @@ func (r *run) page(ctx workflow.Context, at Position, last bool) (activities.Pag
 			return res, err
 		}
 		if wait := at.Retry.Until.Sub(workflow.Now(ctx)); wait > 0 {
-			if err := r.sleep(ctx, wait); err != nil {
+			if err := r.rest(ctx, wait); err != nil {
 				return res, err
 			}
 			continue
@@ -312,17 +313,23 @@ func (r *run) repeat(ctx workflow.Context, again *Retry, err error) error {
 	return nil
 }
 
-// sleep waits durably. An item of a parallel loop wakes up when the run continues as new.
-func (r *run) sleep(ctx workflow.Context, d time.Duration) (err error) {
+// sleep waits durably.
+func (r *run) sleep(ctx workflow.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil
 	}
-	if r.parallel {
-		_, err = workflow.AwaitWithTimeout(ctx, d, func() bool { return r.wantsContinueAsNew(ctx) })
-	} else {
-		err = workflow.Sleep(ctx, d)
-	}
+	err := workflow.Sleep(ctx, d)
 	r.newTask(ctx)
+	return err
+}
+
+// rest is sleep before a page. An item of a parallel loop wakes up sooner when the run
+// continues as new.
+func (r *run) rest(ctx workflow.Context, d time.Duration) error {
+	if !r.parallel {
+		return r.sleep(ctx, d)
+	}
+	_, err := workflow.AwaitWithTimeout(ctx, d, func() bool { return r.wantsContinueAsNew(ctx) })
 	return err
 }
 
