@@ -19,6 +19,7 @@ type options struct {
 	short      bool
 	failFactor float64
 	dir        string
+	temporald  string // path of its binary; "" means beside this one, or in PATH
 	jsonPath   string
 	profile    bool
 	profileRun int

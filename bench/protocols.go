@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/binary"
-	"regexp"
 	"strings"
 	"time"
 
@@ -71,11 +70,9 @@ func (p *postgresProtocol) clientSaid(header, payload []byte) {
 	}
 }
 
-// spaces are shown as one.
-var spaces = regexp.MustCompile(`\s+`)
-
+// say adds the beginning of a statement, with white space shown as one space.
 func (p *postgresProtocol) say(sql string) {
-	sql = strings.TrimSpace(spaces.ReplaceAllString(sql, " "))
+	sql = strings.Join(strings.Fields(sql[:min(len(sql), 2*labelLength)]), " ")
 	if len(sql) > labelLength {
 		sql = sql[:labelLength] + "…"
 	}

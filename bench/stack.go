@@ -56,15 +56,15 @@ func startStack(ctx context.Context, o options, watch *observers) (s *stack, err
 	if s.upstream, err = startUpstream(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.startDatabases(ctx); err != nil {
+	if err := s.startDatabases(ctx, o.temporald); err != nil {
 		return nil, err
 	}
 	return s, s.startNode(ctx)
 }
 
 // startDatabases starts Postgres and temporald with the settings of `stepwell dev`.
-func (s *stack) startDatabases(ctx context.Context) error {
-	data := devstack.Options{DataDir: filepath.Join(s.dir, "data"), Log: s.log}
+func (s *stack) startDatabases(ctx context.Context, temporald string) error {
+	data := devstack.Options{DataDir: filepath.Join(s.dir, "data"), Temporald: temporald, Log: s.log}
 	if s.observers != nil {
 		data.TemporalAddress = "127.0.0.1:1" // Postgres alone: temporald's is observed
 	}
@@ -81,7 +81,8 @@ func (s *stack) startDatabases(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	second, err := devstack.Start(ctx, devstack.Options{DataDir: filepath.Join(s.dir, "temporal"), DatabaseURL: through, Log: s.log})
+	second, err := devstack.Start(ctx, devstack.Options{DataDir: filepath.Join(s.dir, "temporal"),
+		DatabaseURL: through, Temporald: temporald, Log: s.log})
 	if err != nil {
 		return err
 	}
