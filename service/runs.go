@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"time"
 
 	"stepwell"
 	"stepwell/api"
@@ -11,9 +12,38 @@ import (
 	"stepwell/store"
 )
 
+// What of runs is kept in memory: clients ask for the same ones again and again.
+const (
+	endedKept   = 4000     // ended runs, of which
+	endedBytes  = 16 << 10 // each has at most so many bytes of inputs and data
+	endedFor    = time.Minute
+	progressFor = 200 * time.Millisecond // a sum over all pages of a run, which may be many
+)
+
 // Get gives a run with its tool, its progress while it is running, and its data when
-// that is small enough to stand inline.
+// that is small enough to stand inline. An ended run never changes, so it may come from
+// memory; whether a run has ended is always asked.
 func (s *Service) Get(ctx context.Context, org, id string) (*stepwell.Run, error) {
+	ref := store.RunRef{Org: org, Run: id}
+	if run, ok := s.ended.get(ref); ok {
+		v, err := s.version(ctx, org, run.ToolVersion)
+		if err != nil {
+			return nil, err
+		}
+		run.Tool = v.def
+		return &run, nil
+	}
+	run, err := s.read(ctx, org, id)
+	if err == nil && run.Status.Final() && len(run.Inputs)+len(run.Data) <= endedBytes {
+		kept := *run
+		kept.Tool = nil // versions have a cache of their own
+		s.ended.put(ref, kept)
+	}
+	return run, err
+}
+
+// read is Get from the store.
+func (s *Service) read(ctx context.Context, org, id string) (*stepwell.Run, error) {
 	run, err := s.Store.Run(ctx, org, id)
 	if err != nil {
 		return nil, err
@@ -35,6 +65,10 @@ func (s *Service) Get(ctx context.Context, org, id string) (*stepwell.Run, error
 
 // progress says how far a run is, from what it stored.
 func (s *Service) progress(ctx context.Context, run *stepwell.Run) (*stepwell.Progress, error) {
+	ref := store.RunRef{Org: run.OrgID, Run: run.ID}
+	if p, ok := s.reached.get(ref); ok {
+		return p, nil
+	}
 	sums, err := s.Store.Summaries(ctx, run.OrgID, run.ID)
 	if err != nil {
 		return nil, err
@@ -51,8 +85,11 @@ func (s *Service) progress(ctx context.Context, run *stepwell.Run) (*stepwell.Pr
 		last := sums[len(sums)-1]
 		p.Step, p.Page, p.Item = run.Tool.Steps[last.Step].ID, last.LastPage, last.LastItem
 	}
-	p.WaitingFor, err = s.Store.Waiting(ctx, run.OrgID, run.ID)
-	return p, err
+	if p.WaitingFor, err = s.Store.Waiting(ctx, run.OrgID, run.ID); err != nil {
+		return nil, err
+	}
+	s.reached.put(ref, p)
+	return p, nil
 }
 
 // data reads the whole data of a successful run.

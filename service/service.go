@@ -47,6 +47,8 @@ type Service struct {
 	callers  *cache[[32]byte, knownCaller]
 	schemas  *cache[int64, *engine.Schema]
 	versions *cache[int64, *version]
+	ended    *cache[store.RunRef, stepwell.Run]
+	reached  *cache[store.RunRef, *stepwell.Progress]
 	open     *openCounts
 	used     usedKeys
 	started  startedRuns
@@ -65,6 +67,7 @@ func New(c Config) *Service {
 	s := &Service{Config: c, results: results.NewReader(c.Store), hub: newHub(c.Store, c.Log),
 		tools: newCache[toolKey, *stepwell.Tool](10_000, cacheFor), callers: newCache[[32]byte, knownCaller](100_000, cacheFor),
 		schemas: newCache[int64, *engine.Schema](1000, time.Hour), versions: newCache[int64, *version](1000, time.Hour),
+		ended: newCache[store.RunRef, stepwell.Run](endedKept, endedFor), reached: newCache[store.RunRef, *stepwell.Progress](10_000, progressFor),
 		open: newOpenCounts()}
 	s.used.at = map[[2]string]time.Time{}
 	s.acks.byRun = map[store.RunRef]*ackWait{}
