@@ -29,13 +29,21 @@ func TestReadsUnderLoad(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 1, 1)
 	c.saveReadable()
-	ids := c.finishedRuns(60)
 	call := newCaller()
+	ids := c.finishedRuns(60)
+	stored := map[string][]byte{} // as they were read first
+	for _, id := range ids {
+		stored[id] = call.call(t.Context(), c.bases[0]+"/runs/"+id, "").body
+	}
+	ids = append(ids, c.runningRuns(15)...)
 	read := func(ctx context.Context, i int) error {
 		id := ids[i%len(ids)]
 		a := call.call(ctx, c.bases[0]+"/runs/"+id, "")
-		if a.err != nil || a.status != 200 || !bytes.Contains(a.body, []byte(strconv.Quote(id))) || !bytes.Contains(a.body, []byte(`"data":`)) {
+		if a.err != nil || a.status != 200 || !bytes.Contains(a.body, []byte(strconv.Quote(id))) || !readable(a.body) {
 			return fmt.Errorf("GET run %s: %d %s %w", id, a.status, a.body[:min(len(a.body), 300)], a.err)
+		}
+		if first := stored[id]; first != nil && !bytes.Equal(a.body, first) {
+			return fmt.Errorf("the ended run %s reads differently now: %s, first: %s", id, a.body, first)
 		}
 		return nil
 	}
@@ -49,7 +57,7 @@ func TestReadsUnderLoad(t *testing.T) {
 	}
 	var started atomic.Int64
 	start := func(ctx context.Context, i int) error {
-		body := fmt.Sprintf(`{"runId":"under-load-%d","inputs":{"run":"under-load-%d"},"options":{"async":true}}`, i, i)
+		body := fmt.Sprintf(`{"runId":"under-load-%d","inputs":{"run":"under-load-%d","of":4,"gate":0},"options":{"async":true}}`, i, i)
 		a := call.call(ctx, c.bases[0]+"/tools/pages/run", body)
 		if a.err != nil || a.status != 202 {
 			return fmt.Errorf("start a run: %d %s %w", a.status, a.body, a.err)
@@ -86,10 +94,15 @@ func TestReadsUnderLoad(t *testing.T) {
 	}
 }
 
+// readable reports whether the answer about a run says what it came to, or how far it is.
+func readable(body []byte) bool {
+	return bytes.Contains(body, []byte(`"data":`)) || bytes.Contains(body, []byte(`"progress":`))
+}
+
 // saveReadable saves tools whose data is kept in the different ways: as their step's one
 // page, as several pages, as a body of the run's own.
 func (c *cluster) saveReadable() {
-	pages := c.request("pages", "/pages", map[string]string{"run": "<<run>>", "of": "4", "cursor": "<<cursor>>"})
+	pages := c.request("pages", "/pages", map[string]string{"run": "<<run>>", "of": "<<of>>", "cursor": "<<cursor>>", "gate": "<<gate>>"})
 	pages.Config.Pagination = &v1.Pagination{Type: "cursorBased", ItemsPath: "items"}
 	one := c.request("one", "/value", map[string]string{"run": "<<run>>", "n": "1"})
 	c.save(v1.ToolCreate{ID: "pages", Steps: []v1.Step{pages}})
@@ -108,7 +121,7 @@ func (c *cluster) finishedRuns(n int) []string {
 				ids[i] = fmt.Sprintf("read-%d", i)
 				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 				run, err := c.client.Run(ctx, []string{"pages", "one", "made"}[i%3], v1.RunRequest{RunID: ids[i],
-					Inputs: json.RawMessage(`{"run":` + strconv.Quote(ids[i]) + `}`)})
+					Inputs: json.RawMessage(`{"of":4,"gate":0,"run":` + strconv.Quote(ids[i]) + `}`)})
 				cancel()
 				if err != nil || run.Status != "success" {
 					c.t.Errorf("run %s to read: %v", ids[i], err)
@@ -117,5 +130,25 @@ func (c *cluster) finishedRuns(n int) []string {
 		})
 	}
 	all.Wait()
+	return ids
+}
+
+// runningRuns makes runs of many pages that go on until the test ends.
+func (c *cluster) runningRuns(n int) []string {
+	c.t.Helper()
+	const pages = 200
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("running-%d", i)
+		inputs := fmt.Appendf(nil, `{"run":%q,"of":%d,"gate":%d}`, ids[i], pages, pages)
+		if _, err := c.client.Run(ctx, "pages", v1.RunRequest{RunID: ids[i], Inputs: inputs, Options: &v1.RunOptions{Async: true}}); err != nil {
+			c.t.Fatal("start a run to read: ", err)
+		}
+	}
+	for _, id := range ids {
+		c.backend.asked(c.t, id, strconv.Itoa(pages), 1)
+	}
 	return ids
 }
