@@ -16,7 +16,7 @@ const maxFills = 1_000_000
 
 // ApplyDefaults fills the defaults that the schema gives for absent properties into
 // inputs, an object (nil counts as {}): at its top, and inside objects and arrays of
-// objects that are there. It follows $ref inside the schema and allOf. A present
+// objects that are there or are filled in. It follows $ref inside the schema and allOf. A present
 // null is a value. The result is inputs itself when nothing is missing; the error
 // says that the schema takes too much work.
 func (s *Schema) ApplyDefaults(inputs json.RawMessage) (json.RawMessage, error) {
@@ -87,7 +87,7 @@ func (f *filler) object(props MapScope, value json.RawMessage, depth int) json.R
 	})
 	for _, name := range slices.Sorted(maps.Keys(props)) {
 		if def, ok := f.schema.defaultOf(props[name], depth); ok {
-			put(quote(name), def)
+			put(quote(name), f.fill(props[name], def, depth+1))
 			changed = true
 		}
 	}

@@ -157,7 +157,7 @@ func (s *Service) rows(ctx context.Context, run *stepwell.Run, visit func(stepwe
 			row.Error = ""
 		}
 		if def.Paginated() {
-			row.Pages, row.Items = r.Pages, r.Records
+			row.Pages, row.Items = r.Pages-r.Failed, r.Records // a failure is stored as a page of its own
 			if !r.Loop {
 				row.EndedBy = r.EndedBy
 			}
