@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"runtime/pprof"
 	"slices"
@@ -52,10 +53,56 @@ func profile(ctx context.Context, o options, out io.Writer) error {
 	}); err != nil {
 		return err
 	}
+	if err := watchedPull(ctx, watch, out, ours); err != nil {
+		return err
+	}
 	if o.cpuProfile == "" {
 		return nil
 	}
 	return cpuProfile(ctx, o.cpuProfile, out, s, ours)
+}
+
+// profiledPages is the length of the pull that a profile looks at.
+const profiledPages = 500
+
+// watchedPull makes a pull and writes what a mean page of it is made of.
+func watchedPull(ctx context.Context, watch *observers, out io.Writer, o *ours) error {
+	if err := pause(ctx); err != nil {
+		return err
+	}
+	watch.take()
+	p, err := o.pull(ctx, profiledPages)
+	if err != nil {
+		return err
+	}
+	type sum struct {
+		kind, label string
+		count       int
+		took        time.Duration
+	}
+	byLabel := map[string]*sum{}
+	var under []event
+	for _, e := range watch.take() {
+		if e.from == "temporald" {
+			continue
+		}
+		if byLabel[e.kind+e.label] == nil {
+			byLabel[e.kind+e.label] = &sum{kind: e.kind, label: e.label}
+		}
+		x := byLabel[e.kind+e.label]
+		x.count++
+		x.took += e.end.Sub(e.start)
+		under = append(under, e)
+	}
+	slices.SortFunc(under, func(a, b event) int { return a.start.Compare(b.start) })
+	sums := slices.SortedFunc(maps.Values(byLabel), func(a, b *sum) int { return cmp.Compare(b.took, a.took) })
+	fmt.Fprintf(out, "\nA page of a pull of %d: %.2f ms, through the observers\n\n%8s %8s %8s\n", profiledPages, p.perPage(), "ms/page", "each ms", "times")
+	for _, x := range sums[:min(8, len(sums))] {
+		fmt.Fprintf(out, "%8.3f %8.2f %8d  %s %s\n", milliseconds(x.took)/profiledPages, milliseconds(x.took)/float64(x.count), x.count, x.kind, x.label)
+	}
+	rest := p.perPage() - milliseconds(covered(under, time.Now()))/profiledPages
+	fmt.Fprintf(out, "%8.3f                    none of them under way: code, evaluators, scheduling\n", rest)
+	return nil
 }
 
 // cpuProfile writes a profile of this process while 32 callers run the one-step tool.
