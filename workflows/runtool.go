@@ -336,10 +336,9 @@ func (r *run) rest(ctx workflow.Context, d time.Duration) error {
 // newTask notes that a workflow task has just begun.
 func (r *run) newTask(ctx workflow.Context) { r.task = task{started: workflow.Now(ctx)} }
 
-// wantsContinueAsNew reports whether the run should go on with an empty history. A
-// cancelled one should not: what continues does not know of the cancel.
+// wantsContinueAsNew reports whether the run should go on with an empty history.
 func (r *run) wantsContinueAsNew(ctx workflow.Context) bool {
-	if ctx.Err() != nil || workflow.Now(ctx).Sub(r.began) < r.in.Settings.ContinueMinAge {
+	if workflow.Now(ctx).Sub(r.began) < r.in.Settings.ContinueMinAge {
 		return false
 	}
 	return r.count >= r.in.Settings.ContinueCount || workflow.GetInfo(ctx).GetContinueAsNewSuggested()
@@ -359,6 +358,7 @@ func (r *run) leave(ctx workflow.Context, at Position) error {
 }
 
 // continueAt gives the error that continues the run at a position with an empty history.
+// A cancelled one ends instead: what continues would not know of the cancel.
 func (r *run) continueAt(ctx workflow.Context, at Position) error {
 	if ctx.Err() != nil {
 		return ctx.Err()

@@ -295,6 +295,9 @@ func TestBugsEndRuns(t *testing.T) {
 	if _, err := s.run(t, workflows.RunInput{Plan: one, Settings: workflows.DefaultSettings()}, nil); err == nil {
 		t.Error("a run that cannot be finished is a workflow that succeeded")
 	}
+	if len(s.finished) > 50 {
+		t.Errorf("%d attempts to finish a run that cannot be finished", len(s.finished))
+	}
 }
 
 // TestOutagesEndNothing: an activity that ends without an outcome for other reasons is
