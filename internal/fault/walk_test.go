@@ -27,7 +27,7 @@ import (
 
 var (
 	walk  = flag.Bool("walk", false, "die at every passage of every point: minutes")
-	lanes = flag.Int("lanes", 3, "stacks at a time")
+	lanes = flag.Int("lanes", 4, "stacks at a time")
 	only  = flag.String("points", "", "with -walk: only points that match this expression")
 )
 
