@@ -51,7 +51,7 @@ bench                  < * internal/devstack internal/devstack/stacktest interna
 // name stands for itself and all below it. What a test may use besides is in testsMay.
 const only = `
 github.com/dop251      < engine/js
-github.com/jackc       < store internal/devstack internal/devstack/stacktest
+github.com/jackc       < store internal/devstack internal/devstack/stacktest bench
 go.temporal.io         < workflows activities internal/temporalsetup internal/logging internal/app internal/devstack/stacktest bench
 gocloud.dev            < internal/blob
 code.dny.dev           < internal/outbound
