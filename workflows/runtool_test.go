@@ -239,28 +239,6 @@ func TestPlainPullOfConcurrentStep(t *testing.T) {
 	}
 }
 
-// TestCancelIsNotLost: what continues as new does not know of a cancel, so a cancelled
-// run does not.
-func TestCancelIsNotLost(t *testing.T) {
-	t.Parallel()
-	s := &scripted{}
-	executions, err := s.run(t, workflows.RunInput{Plan: []workflows.PlanStep{{ID: "pull"}}, Settings: soon(5)}, func(env *testsuite.TestWorkflowEnvironment) {
-		s.page = func(req activities.PageRequest) (activities.PageResult, error) {
-			if len(s.asked) == 5 {
-				env.CancelWorkflow()
-				return activities.PageResult{Outcome: activities.Retry, AfterMS: 60_000}, nil
-			}
-			return ofLength(100)(req)
-		}
-	})
-	if err != nil || executions != 1 {
-		t.Errorf("%d executions, error %v", executions, err)
-	}
-	if len(s.finished) != 1 || s.finished[0].Status != "aborted" {
-		t.Errorf("finished %+v", s.finished)
-	}
-}
-
 // TestBugsEndRuns: activities that meet internal errors again and again end the run, the
 // finish itself too. A workflow that fails is the sweeper's.
 func TestBugsEndRuns(t *testing.T) {
