@@ -36,7 +36,8 @@ test: build ## everything that a change must pass, about ten minutes
 	cd temporald && $(GO) vet ./...
 	$(GO) test -p 2 -timeout 15m ./...
 
-lint: ## staticcheck and golangci-lint
+lint: ## staticcheck, golangci-lint, and Temporal's check that workflow code is deterministic
+	$(GO) run go.temporal.io/sdk/contrib/tools/workflowcheck@v0.6.0 ./workflows
 	$(GO) run honnef.co/go/tools/cmd/staticcheck@latest ./...
 	$(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@latest run
 
