@@ -39,6 +39,7 @@ type installation struct {
 	dev      *process        // of the first layout
 	server   *process        // of the second layout
 	workers  []*process
+	env      []string // of the second layout's processes
 }
 
 // startDev starts `stepwell dev` and further workers beside it.
@@ -68,6 +69,7 @@ func startSplit(t testing.TB, workers int) *installation {
 		"STEPWELL_ENCRYPTION_KEYS=e2e:" + strings.Repeat("A", 43) + "=",
 		"STEPWELL_BLOB_URL=file://" + filepath.Join(in.dataDir(), "blobs"),
 	}
+	in.env = env
 	address := freeAddress(t)
 	in.server = in.process("server", "server", nil, append(env, "STEPWELL_LISTEN="+address))
 	in.use("http://" + address + "/v1")
