@@ -11,12 +11,28 @@ import (
 	"stepwell/internal/fault"
 )
 
-// chosen is what is known of a step's stored selection: its head and one chunk.
+// chosen is what is known of a step's stored selection: its head and the last chunks
+// that were read.
 type chosen struct {
-	loop  bool
-	total int
+	loop   bool
+	total  int
+	chunks [2]chunk // items in flight may lie on both sides of a border
+}
+
+// chunk is a stored part of a selection.
+type chunk struct {
 	first int
 	items []json.RawMessage
+}
+
+// item gives an item if it is in one of the chunks.
+func (c *chosen) item(i int) (item json.RawMessage, ok bool) {
+	for _, part := range c.chunks {
+		if i >= part.first && i < part.first+len(part.items) {
+			return part.items[i-part.first], true
+		}
+	}
+	return nil, false
 }
 
 // selectItems runs the dataSelector of a step and stores what it chose, once.
@@ -104,31 +120,51 @@ func (s *session) loops(step int) bool {
 
 // item gives one selected item of a step.
 func (s *session) item(ctx context.Context, step, item int) (json.RawMessage, error) {
-	s.mu.Lock()
-	c := s.chosen[step]
-	s.mu.Unlock()
-	if c == nil {
-		head, err := s.all.a.Store.Selection(ctx, s.key.org, s.key.run, step)
+	if value, ok := s.chosenItem(step, item); ok {
+		return value, nil
+	}
+	// Many items of a loop begin at once: the first one reads for all.
+	s.choosing.Lock()
+	defer s.choosing.Unlock()
+	if value, ok := s.chosenItem(step, item); ok {
+		return value, nil
+	}
+	store := s.all.a.Store
+	if s.chosenOf(step) == nil {
+		head, err := store.Selection(ctx, s.key.org, s.key.run, step)
 		if err != nil {
 			return nil, err
 		}
 		if head == nil {
 			return nil, fmt.Errorf("the selection of step %d is missing", step)
 		}
-		c = &chosen{loop: head.Loop, total: head.Total}
+		s.selected(step, head)
 	}
-	if item < c.first || item >= c.first+len(c.items) {
-		first, items, err := s.all.a.Store.SelectionItems(ctx, s.key.org, s.key.run, step, item)
-		if err != nil {
-			return nil, err
-		}
-		c = &chosen{loop: c.loop, total: c.total, first: first, items: items}
-		s.mu.Lock()
-		s.chosen[step] = c
-		s.mu.Unlock()
+	first, items, err := store.SelectionItems(ctx, s.key.org, s.key.run, step, item)
+	if err != nil {
+		return nil, err
 	}
-	if item >= c.first+len(c.items) {
-		return nil, fmt.Errorf("item %d of step %d is missing", item, step)
+	s.mu.Lock()
+	c := s.chosen[step]
+	c.chunks = [2]chunk{{first, items}, c.chunks[0]}
+	s.mu.Unlock()
+	if value, ok := s.chosenItem(step, item); ok {
+		return value, nil
 	}
-	return c.items[item-c.first], nil
+	return nil, fmt.Errorf("item %d of step %d is missing", item, step)
+}
+
+func (s *session) chosenOf(step int) *chosen {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.chosen[step]
+}
+
+func (s *session) chosenItem(step, item int) (json.RawMessage, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.chosen[step]; c != nil {
+		return c.item(item)
+	}
+	return nil, false
 }

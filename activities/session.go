@@ -21,6 +21,7 @@ const (
 	maxCached     = 8 << 20                // bytes of one value that a session keeps
 	maxToolsKept  = 2000                   // compiled tool versions in memory
 	maxCachedData = 64 << 20               // bytes of values that all sessions keep together
+	minPulls      = 1000                   // pulls that a session keeps in any case
 )
 
 type runKey struct{ org, run string }
@@ -52,6 +53,7 @@ type session struct {
 
 	mu        sync.Mutex // of everything below; held only for moments
 	loading   sync.Mutex // held while the run is read
+	choosing  sync.Mutex // held while selected items are read
 	run       *stepwell.Run
 	tool      *tool
 	secrets   map[string]json.RawMessage // run-time credentials
@@ -65,6 +67,7 @@ type session struct {
 	sending   sync.WaitGroup // requests in flight
 	inFlight  int            // their number
 	pulls     map[pullKey]*pull
+	pruneAt   int // pulls at which those of items that are done are forgotten
 	values    map[int]*results.Value
 	chosen    map[int]*chosen
 	bytes     int64
@@ -312,6 +315,7 @@ func (s *session) pull(ctx context.Context, step, item int, again bool) (*pull, 
 			p.at = s.openedAt
 		}
 		p.known.Store(&known{state: engine.PageState{Page: 1}})
+		s.prune()
 		s.pulls[pullKey{step, item}] = p
 	}
 	s.mu.Unlock()
@@ -329,6 +333,25 @@ func (s *session) pull(ctx context.Context, step, item int, again bool) (*pull, 
 	}
 	p.at = began
 	return p, nil
+}
+
+// prune forgets the pulls of loop items that are done, for a loop may have millions; the
+// caller holds s.mu. It keeps those that are still relied on without being read again:
+// so a pull that is made anew is read from the store.
+func (s *session) prune() {
+	if len(s.pulls) < max(s.pruneAt, minPulls) {
+		return
+	}
+	for key, p := range s.pulls {
+		if key.item == 0 || !p.mu.TryLock() {
+			continue
+		}
+		if p.known.Load().last.Done && time.Since(p.at) >= pullFresh {
+			delete(s.pulls, key)
+		}
+		p.mu.Unlock()
+	}
+	s.pruneAt = 2 * len(s.pulls)
 }
 
 // advance takes in the next stored page.
