@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -12,6 +13,8 @@ import (
 )
 
 const loopConcurrency = 20
+
+var loopItems = flag.Int("items", 0, "items of TestBigLoop; 0 means 2,000, or 50,000 with -long")
 
 // loopTool makes a list of numbers and asks for each of them.
 const loopTool = `{"id":"loop","steps":[
@@ -25,6 +28,9 @@ func TestBigLoop(t *testing.T) {
 	items, continueCount := 2000, 150
 	if *long {
 		items, continueCount = 50_000, 2000
+	}
+	if *loopItems > 0 {
+		items = *loopItems
 	}
 	s := startSplit(t, continueCount)
 	asked := newNumbered()
