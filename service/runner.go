@@ -70,7 +70,14 @@ func (s *Service) dispatch(ctx context.Context, org, run string, t *stepwell.Too
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dispatchTimeout)
 	defer cancel()
-	if err := s.Workflows.StartRun(ctx, org, run, t); err != nil {
+	err := s.Workflows.StartRun(ctx, org, run, t)
+	if stepwell.KindOf(err) == stepwell.KindInvalid {
+		if err := s.refused(ctx, store.RunRef{Org: org, Run: run}, err); err != nil {
+			s.Log.Warn("the sweeper ends a run that Temporal refuses", zap.String("run", run), zap.Error(err))
+		}
+		return
+	}
+	if err != nil {
 		s.started.downUntil.Store(time.Now().Add(downFor).UnixNano())
 		s.Log.Warn("the run is recorded and waits for Temporal", zap.String("run", run), zap.String("tool", t.ID), zap.Error(err))
 		return

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -31,13 +32,7 @@ func (s *Service) sweep(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 		defer cancel()
 		_, err := s.Store.Sweep(ctx, func(ctx context.Context) error {
-			if err := s.sweepStarts(ctx); err != nil {
-				return err
-			}
-			if err := s.sweepSilent(ctx); err != nil {
-				return err
-			}
-			return s.sweepAborted(ctx)
+			return errors.Join(s.sweepStarts(ctx), s.sweepSilent(ctx), s.sweepAborted(ctx))
 		})
 		if err != nil && ctx.Err() == nil {
 			s.Log.Warn("the sweeper will try again", zap.Error(err))
@@ -54,16 +49,14 @@ func (s *Service) sweepStarts(ctx context.Context) error {
 	if err := s.Workflows.Ready(ctx); err != nil {
 		return fmt.Errorf("%d runs wait for Temporal: %w", len(refs), err)
 	}
-	for _, ref := range refs {
+	s.Log.Info("the sweeper starts runs", zap.Int("runs", len(refs)))
+	return s.eachRun(ctx, refs, func(ctx context.Context, ref store.RunRef) error {
 		run, err := s.Store.Run(ctx, ref.Org, ref.Run)
 		if err != nil {
 			return err
 		}
 		if time.Since(run.StartedAt) > startDeadline {
-			if err := s.giveUp(ctx, ref, "The run could not be started: Temporal was away for too long"); err != nil {
-				return err
-			}
-			continue
+			return s.giveUp(ctx, ref, "The run could not be started: Temporal was away for too long")
 		}
 		v, err := s.version(ctx, ref.Org, run.ToolVersion)
 		if err != nil {
@@ -71,13 +64,38 @@ func (s *Service) sweepStarts(ctx context.Context) error {
 		}
 		fault.Point(fault.SweptRecorded)
 		if err := s.Workflows.StartRun(ctx, ref.Org, ref.Run, v.def); err != nil {
-			return err
+			return s.refused(ctx, ref, err)
 		}
 		fault.Point(fault.SweptStarted)
 		s.started.add(ref)
+		return nil
+	})
+}
+
+// eachRun does the same for each of some runs. One of which it fails does not keep the
+// others from it, unless it fails for all: Postgres or Temporal is away.
+func (s *Service) eachRun(ctx context.Context, refs []store.RunRef, do func(context.Context, store.RunRef) error) error {
+	for _, ref := range refs {
+		one, cancel := context.WithTimeout(ctx, 2*dispatchTimeout)
+		err := do(one, ref)
+		cancel()
+		if err == nil {
+			continue
+		}
+		if stepwell.KindOf(err) == stepwell.KindUnavailable || s.Workflows.Ready(ctx) != nil {
+			return err
+		}
+		s.Log.Warn("the sweeper could not do anything for a run and will try again", zap.String("run", ref.Run), zap.Error(err))
 	}
-	s.Log.Info("the sweeper started runs", zap.Int("runs", len(refs)))
 	return nil
+}
+
+// refused ends a run that Temporal will never take; any other error goes back.
+func (s *Service) refused(ctx context.Context, ref store.RunRef, err error) error {
+	if stepwell.KindOf(err) != stepwell.KindInvalid {
+		return err
+	}
+	return s.giveUp(ctx, ref, "The run could not be started: its tool has too many steps")
 }
 
 // sweepSilent asks Temporal about runs that store nothing, and fails those that no
@@ -87,19 +105,13 @@ func (s *Service) sweepSilent(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, ref := range refs {
+	return s.eachRun(ctx, refs, func(ctx context.Context, ref store.RunRef) error {
 		progressed, err := s.Store.Checked(ctx, ref, silentFor)
-		if err != nil {
+		if err != nil || progressed {
 			return err
 		}
-		if progressed {
-			continue
-		}
-		if err := s.examine(ctx, ref); err != nil {
-			return err
-		}
-	}
-	return nil
+		return s.examine(ctx, ref)
+	})
 }
 
 func (s *Service) examine(ctx context.Context, ref store.RunRef) error {
@@ -138,11 +150,11 @@ func (s *Service) sweepAborted(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, ref := range refs {
+	return s.eachRun(ctx, refs, func(ctx context.Context, ref store.RunRef) error {
 		if err := s.Workflows.CancelRun(ctx, ref.Org, ref.Run); err != nil {
 			return err
 		}
 		fault.Point(fault.SweptCancelled)
-	}
-	return nil
+		return nil
+	})
 }

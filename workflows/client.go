@@ -26,7 +26,8 @@ func NewClient(c client.Client, settings Settings) *Client {
 }
 
 // StartRun starts the workflow of a recorded run. One that has started already, or has
-// even ended, is left alone and counts as success.
+// even ended, is left alone and counts as success. One that Temporal will never take (its
+// plan is larger than a payload may be) is a KindInvalid error.
 func (c *Client) StartRun(ctx context.Context, org, run string, t *stepwell.Tool) error {
 	_, err := c.temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
 		ID:                                       RunID(org, run),
@@ -37,8 +38,12 @@ func (c *Client) StartRun(ctx context.Context, org, run string, t *stepwell.Tool
 		EnableEagerStart:                         true,
 		StaticSummary:                            t.ID,
 	}, RunToolName, RunInput{Org: org, Run: run, Plan: Plan(t), Settings: c.settings})
-	if temporal.IsWorkflowExecutionAlreadyStartedError(err) {
+	var refused *serviceerror.InvalidArgument
+	switch {
+	case temporal.IsWorkflowExecutionAlreadyStartedError(err):
 		return nil
+	case errors.As(err, &refused):
+		return &stepwell.Error{Kind: stepwell.KindInvalid, Code: "refused", Message: "Temporal refuses the run", Cause: err}
 	}
 	return err
 }
