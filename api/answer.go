@@ -143,11 +143,25 @@ type streamWriter struct {
 }
 
 func (s *streamWriter) Write(p []byte) (int, error) {
-	s.held.Write(p)
-	if s.held.Len() < sendPart {
-		return len(p), nil
+	if s.held.Len()+len(p) < sendPart {
+		return s.held.Write(p)
 	}
-	return len(p), s.flush()
+	if err := s.flush(); err != nil {
+		return 0, err
+	}
+	if len(p) < sendPart {
+		return s.held.Write(p)
+	}
+	n := 0
+	for n < len(p) {
+		s.out.writeSoon()
+		m, err := s.out.Write(p[n:min(n+sendPart, len(p))])
+		if n += m; err != nil {
+			return n, err
+		}
+		s.out.moved()
+	}
+	return n, nil
 }
 
 func (s *streamWriter) flush() error {

@@ -205,7 +205,7 @@ func (s *Service) Results(ctx context.Context, org, id string) (*api.Results, er
 func (s *Service) writerOf(ctx context.Context, run *stepwell.Run, v *version, r store.StepRow) (api.JSONWriter, error) {
 	if v.filters.Empty() {
 		return func(ctx context.Context, w io.Writer) error {
-			return s.results.Write(ctx, w, run.OrgID, run.ID, r.Step, r.Selects)
+			return s.writeStep(ctx, w, run, r.Step, r.Selects, r.Bytes)
 		}, nil
 	}
 	value, err := s.results.Step(ctx, run.OrgID, run.ID, r.Step, r.Selects)
@@ -223,15 +223,47 @@ func (s *Service) writerOf(ctx context.Context, run *stepwell.Run, v *version, r
 }
 
 func (s *Service) writeData(ctx context.Context, w io.Writer, run *stepwell.Run) error {
-	r, err := s.Store.ReadResult(ctx, run.OrgID, run.ID)
+	r, body, err := s.Store.OpenResult(ctx, run.OrgID, run.ID)
 	if err != nil {
 		return err
 	}
-	if r.Step != nil {
-		return s.results.Write(ctx, w, run.OrgID, run.ID, *r.Step, run.Tool.Steps[*r.Step].DataSelector != "")
+	if r == nil {
+		return stepwell.NotFound("Run") // removed meanwhile
 	}
-	_, err = w.Write(r.Body)
-	return err
+	if body == nil {
+		return s.writeStep(ctx, w, run, *r.Step, run.Tool.Steps[*r.Step].DataSelector != "", r.Bytes)
+	}
+	defer body.Close()
+	return s.reserved(ctx, min(r.Bytes, streamMemory), func() error {
+		_, err := io.Copy(w, body)
+		return err
+	})
+}
+
+// writeStep streams a step's data of about so many bytes.
+func (s *Service) writeStep(ctx context.Context, w io.Writer, run *stepwell.Run, step int, selects bool, bytes int64) error {
+	return s.reserved(ctx, min(bytes, pageMemory), func() error {
+		return s.results.Write(ctx, w, run.OrgID, run.ID, step, selects)
+	})
+}
+
+// What streams of results take of memory, however slowly their readers take them.
+const (
+	resultMemory   = 256 << 20       // of all of a process
+	streamMemory   = 5 << 20         // of one that is decompressed as it is sent
+	pageMemory     = 32 << 20        // of one that is merged page by page
+	memoryPatience = 5 * time.Second // for which one waits for the others
+)
+
+// reserved does something that takes memory when the others leave enough.
+func (s *Service) reserved(ctx context.Context, bytes int64, do func() error) error {
+	waiting, cancel := context.WithTimeout(ctx, memoryPatience)
+	defer cancel()
+	if s.memory.Acquire(waiting, bytes) != nil {
+		return stepwell.Errorf(stepwell.KindUnavailable, "overloaded", "Too many large results are being read: try again after the seconds in Retry-After")
+	}
+	defer s.memory.Release(bytes)
+	return do()
 }
 
 // List gives a page of runs.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sync/semaphore"
 
 	"stepwell"
 	"stepwell/engine"
@@ -49,6 +50,7 @@ type Service struct {
 	versions *cache[int64, *version]
 	ended    *cache[store.RunRef, stepwell.Run]
 	reached  *cache[store.RunRef, *stepwell.Progress]
+	memory   *semaphore.Weighted // of results that are being read
 	open     *openCounts
 	used     usedKeys
 	started  startedRuns
@@ -68,7 +70,7 @@ func New(c Config) *Service {
 		tools: newCache[toolKey, *stepwell.Tool](10_000, cacheFor), callers: newCache[[32]byte, knownCaller](100_000, cacheFor),
 		schemas: newCache[int64, *engine.Schema](1000, time.Hour), versions: newCache[int64, *version](1000, time.Hour),
 		ended: newCache[store.RunRef, stepwell.Run](endedKept, endedFor), reached: newCache[store.RunRef, *stepwell.Progress](10_000, progressFor),
-		open: newOpenCounts()}
+		memory: semaphore.NewWeighted(resultMemory), open: newOpenCounts()}
 	s.used.at = map[[2]string]time.Time{}
 	s.acks.byRun = map[store.RunRef]*ackWait{}
 	s.notifier = store.NewNotifier(c.Store, c.ListenURL, s.handle, s.missed, c.Log)

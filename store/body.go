@@ -100,6 +100,38 @@ func (s *Store) decodeBody(ctx context.Context, b storedBody) ([]byte, error) {
 	return out, nil
 }
 
+// openBody opens a stored body for reading bit by bit.
+func (s *Store) openBody(ctx context.Context, b storedBody) (io.ReadCloser, error) {
+	raw := io.NopCloser(bytes.NewReader(b.inline))
+	if b.blob != nil {
+		var err error
+		if raw, err = s.blobs.Get(ctx, *b.blob); err != nil {
+			return nil, fmt.Errorf("read body: %w", err)
+		}
+	}
+	if b.encoding != encodingZstd {
+		return raw, nil
+	}
+	decoder, err := zstd.NewReader(raw, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true))
+	if err != nil {
+		_ = raw.Close()
+		return nil, fmt.Errorf("read body: %w", err)
+	}
+	return &decodedBody{decoder, raw}, nil
+}
+
+// decodedBody is a body that is decompressed as it is read.
+type decodedBody struct {
+	*zstd.Decoder
+	raw io.Closer
+}
+
+// Close closes the body below too.
+func (d *decodedBody) Close() error {
+	d.Decoder.Close()
+	return d.raw.Close()
+}
+
 // blobDir is where the blobs of a run are. Run ids hold characters that no file name
 // may, so a digest stands for them.
 func blobDir(org, run string) string {

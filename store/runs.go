@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -178,6 +179,28 @@ func (s *Store) FinishRun(ctx context.Context, f stepwell.Finish) (started, comp
 
 // ReadResult reads the data of a successful run; nil when it has none.
 func (s *Store) ReadResult(ctx context.Context, org, id string) (*stepwell.Result, error) {
+	r, b, err := s.result(ctx, org, id)
+	if err != nil || r == nil || r.Step != nil {
+		return r, err
+	}
+	r.Body, err = s.decodeBody(ctx, b)
+	return r, s.wrap("read result", err)
+}
+
+// OpenResult is ReadResult for data of any size: the Result has no Body, which is read
+// from body instead, at about 5 MiB of memory. body is nil when the data is a step's;
+// else the caller closes it.
+func (s *Store) OpenResult(ctx context.Context, org, id string) (r *stepwell.Result, body io.ReadCloser, err error) {
+	r, b, err := s.result(ctx, org, id)
+	if err != nil || r == nil || r.Step != nil {
+		return r, nil, err
+	}
+	body, err = s.openBody(ctx, b)
+	return r, body, s.wrap("read result", err)
+}
+
+// result reads what is known of a run's data, and its body as the row holds it.
+func (s *Store) result(ctx context.Context, org, id string) (*stepwell.Result, storedBody, error) {
 	var r stepwell.Result
 	var size *int64
 	var encoding *int16
@@ -185,22 +208,18 @@ func (s *Store) ReadResult(ctx context.Context, org, id string) (*stepwell.Resul
 	err := s.pool.QueryRow(ctx, `SELECT data_step, data_bytes, data_encoding, data, data_blob FROM runs
 		WHERE org_id = $1 AND id = $2 AND status = 'success'`, org, id).Scan(&r.Step, &size, &encoding, &b.inline, &b.blob)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, nil
+		return nil, b, nil
 	}
 	if err != nil {
-		return nil, s.wrap("read result", err)
+		return nil, b, s.wrap("read result", err)
 	}
 	if size != nil {
 		r.Bytes = *size
 	}
-	if r.Step != nil {
-		return &r, nil
-	}
 	if encoding != nil {
 		b.encoding = *encoding
 	}
-	r.Body, err = s.decodeBody(ctx, b)
-	return &r, s.wrap("read result", err)
+	return &r, b, nil
 }
 
 // Running counts the unfinished runs of an organization, up to a bound.
