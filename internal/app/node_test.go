@@ -167,7 +167,7 @@ func (u *upstream) of(run string) []request {
 func eventually(t *testing.T, within time.Duration, ok func() error) {
 	t.Helper()
 	deadline := time.Now().Add(within)
-	tick := time.NewTicker(10 * time.Millisecond)
+	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		err := ok()
