@@ -14,8 +14,9 @@ import (
 	"stepwell/client"
 )
 
-// acceptLimit is how long the answer 202 may take, whatever Temporal does.
-const acceptLimit = 2 * time.Second
+// acceptLimit is how long the answer 202 may take, whatever Temporal does. Measured: 1.5 s
+// for the first that finds it silent, milliseconds for the others.
+const acceptLimit = 3 * time.Second
 
 // TestStartIsNeverLost: what is accepted while Temporal is away runs when it is back.
 func TestStartIsNeverLost(t *testing.T) {
