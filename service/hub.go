@@ -12,8 +12,9 @@ import (
 )
 
 // pollEvery is how often one query asks for all runs that somebody in this process
-// waits for: the answer when a notice was lost.
-const pollEvery = time.Second
+// waits for: the answer when a notice was lost. No answer may be a second late, and on a
+// busy machine the query takes its time too.
+const pollEvery = 500 * time.Millisecond
 
 // hub tells who waits in this process that a run has ended.
 type hub struct {
