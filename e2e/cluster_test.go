@@ -42,11 +42,7 @@ type asker struct {
 func TestClusterLosesNothing(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 2, 2)
-	c.save(v1.ToolCreate{ID: "sum", Steps: []v1.Step{
-		c.request("one", "/value", map[string]string{"run": "<<run>>", "n": "<<n>>", "delay": "<<delay>>"}),
-		c.request("two", "/value", map[string]string{"run": "<<run>>", "n": "<<(s) => s.one.data.n + 1>>", "delay": "<<delay>>"}),
-	}, OutputTransform: "(s) => ({sum: s.one.data.n + s.two.data.n})"})
-
+	c.saveSum()
 	n := *clusterRuns
 	asked := c.askMany(n, 48, random(t), map[int]func(){
 		n / 4:     c.servers[0].kill,
@@ -63,7 +59,31 @@ func TestClusterLosesNothing(t *testing.T) {
 	if lost > len(asked)/2+48 { // the callers of the killed server
 		t.Errorf("%d runs were never accepted", lost)
 	}
-	c.checkWaits(asked)
+	c.checkWaits(asked, 1)
+}
+
+// TestAnswersWithoutNotices: synchronous callers get their answers in time, too, when
+// no notice of the worker reaches the server.
+func TestAnswersWithoutNotices(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 1, 1, "STEPWELL_LISTEN_DATABASE_URL=postgres://nobody@127.0.0.1:1/nothing")
+	c.saveSum()
+	asked := c.askMany(60, 8, random(t), nil)
+	for i := range asked {
+		if c.reconcile(&asked[i]) > 0 {
+			t.Errorf("run %s was not accepted: %v", asked[i].id, asked[i].err)
+		}
+	}
+	c.checkWaits(asked, 0)
+}
+
+// saveSum saves a tool of two requests, each with a delay, the second made of the
+// first's answer.
+func (c *cluster) saveSum() {
+	c.save(v1.ToolCreate{ID: "sum", Steps: []v1.Step{
+		c.request("one", "/value", map[string]string{"run": "<<run>>", "n": "<<n>>", "delay": "<<delay>>"}),
+		c.request("two", "/value", map[string]string{"run": "<<run>>", "n": "<<(s) => s.one.data.n + 1>>", "delay": "<<delay>>"}),
+	}, OutputTransform: "(s) => ({sum: s.one.data.n + s.two.data.n})"})
 }
 
 // askMany starts runs by some callers at once, half of them synchronous, by turns at
@@ -140,13 +160,13 @@ func (c *cluster) reconcile(a *asker) int {
 	return 0
 }
 
-// checkWaits checks that who waited at the living server got the answer when the run
+// checkWaits checks that who waited at a server that lived got the answer when the run
 // had ended. All clocks are this machine's.
-func (c *cluster) checkWaits(asked []asker) {
+func (c *cluster) checkWaits(asked []asker, living int) {
 	c.t.Helper()
 	var over, runs []time.Duration
 	for _, a := range asked {
-		if a.err != nil || !a.sync || a.server == 0 {
+		if a.err != nil || !a.sync || a.server != living {
 			continue
 		}
 		ran := a.completed.Sub(a.began)
