@@ -61,8 +61,7 @@ func startDev(t testing.TB, workers int, env ...string) *installation {
 func startSplit(t testing.TB, workers int) *installation {
 	t.Helper()
 	in := newInstallation(t)
-	// What was committed must survive the death of Postgres, if not that of the machine.
-	in.stack = stacktest.Start(t, devstack.Options{PostgresSettings: map[string]string{"synchronous_commit": "on"}})
+	in.stack = stacktest.Start(t, devstack.Options{})
 	env := []string{
 		"STEPWELL_DATABASE_URL=" + in.stack.DatabaseURL(),
 		"STEPWELL_TEMPORAL_ADDRESS=" + in.stack.TemporalAddress(),
