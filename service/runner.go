@@ -18,6 +18,7 @@ const (
 	dispatchTimeout = 3 * time.Second        // for Temporal to take a run; later the sweeper starts it
 	downFor         = time.Second            // after a failed start, for which runs are left to the sweeper at once
 	cancelWait      = 250 * time.Millisecond // in which workers acknowledge a cancel: longer than a status check is good for
+	cancelTold      = time.Second            // for Temporal to take a cancel; later the sweeper sends it again
 	countFor        = time.Second            // for which a count of unfinished runs is good
 )
 
@@ -121,25 +122,39 @@ func (s *Service) Cancel(ctx context.Context, org, id string) (*stepwell.Run, er
 	ack := s.acks.expect(ref)
 	defer s.acks.forget(ref)
 	fault.Point(fault.CancelUnsaved)
-	aborted, err := s.Store.AbortRun(work, org, id, "Run cancelled by user")
+	_, err := s.Store.AbortRun(work, org, id, "Run cancelled by user")
 	fault.Point(fault.CancelSaved)
 	if err != nil {
 		return nil, err
 	}
-	if aborted {
+	run, err := s.Store.Run(work, org, id)
+	if err != nil {
+		return nil, err
+	}
+	// Also when another call aborted it a moment ago: that one may not have told the
+	// workers yet, or never will because its process died.
+	if run.Status == stepwell.RunAborted && time.Since(run.CompletedAt) < abortedFor {
 		s.stopWorkers(work, ref, ack)
 		s.Ended(&stepwell.Run{OrgID: org, ID: id})
 		fault.Point(fault.CancelStopped)
-		if err := s.Workflows.CancelRun(work, org, id); err != nil {
-			s.Log.Info("the cancelled run's workflow was not reached; the sweeper cancels it", zap.String("run", id), zap.Error(err))
-		}
+		s.cancelWorkflow(work, ref)
 		fault.Point(fault.CancelSent)
 	}
-	run, err := s.Get(work, org, id)
+	run, err = s.Get(work, org, id)
 	if err == nil && run.Status != stepwell.RunAborted {
 		return nil, stepwell.Invalid("run_ended", "The run has ended with status '%s' and cannot be cancelled", run.Status)
 	}
 	return run, err
+}
+
+// cancelWorkflow tells Temporal of a cancelled run. It holds the caller only for a moment:
+// nothing depends on it but that the workflow ends soon.
+func (s *Service) cancelWorkflow(ctx context.Context, ref store.RunRef) {
+	ctx, cancel := context.WithTimeout(ctx, cancelTold)
+	defer cancel()
+	if err := s.Workflows.CancelRun(ctx, ref.Org, ref.Run); err != nil {
+		s.Log.Info("the cancelled run's workflow was not reached; the sweeper cancels it", zap.String("run", ref.Run), zap.Error(err))
+	}
 }
 
 // stopWorkers tells all workers to cut the run off, and waits until each has
