@@ -15,6 +15,9 @@ import (
 	"go.temporal.io/sdk/client"
 
 	v1 "stepwell/api/v1"
+	"stepwell/internal/app"
+	"stepwell/internal/devstack"
+	"stepwell/internal/devstack/stacktest"
 	"stepwell/workflows"
 )
 
@@ -295,4 +298,69 @@ func (n *node) openWorkflows(t *testing.T) int64 {
 		t.Fatal(err)
 	}
 	return res.Count
+}
+
+// TestParallelPulls walks over pulls side by side, on a Temporal that allows few events:
+// the run continues as new in the middle of its items and of their waits, each page is
+// asked for once, and nothing comes before its time.
+func TestParallelPulls(t *testing.T) {
+	t.Parallel()
+	const lanes, pages = 6, 120
+	stack := stacktest.Start(t, devstack.Options{TemporalSettings: map[string]string{"limit.historyCount.error": "1500"}})
+	settings := workflows.DefaultSettings()
+	settings.ContinueCount, settings.ContinueMinAge = 60, 0
+	n := startParts(t, configFor(t, stack), app.Parts{Server: true, Worker: true, Settings: &settings})
+	var mu sync.Mutex
+	waited := map[string]int{}
+	asked := newNumbered()
+	up := startUpstream(t, func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		lane, _ := strconv.Atoi(q.Get("lane"))
+		page, _ := strconv.Atoi(q.Get("cursor"))
+		mu.Lock()
+		waits := waited[q.Get("lane")]
+		if page == 10 {
+			waited[q.Get("lane")]++
+		}
+		mu.Unlock()
+		if page == 10 && waits < 3 { // while others go on
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
+		}
+		asked.hit(lane*pages + page)
+		if page+1 == pages {
+			fmt.Fprintf(w, `{"data":[%d]}`, page)
+			return
+		}
+		fmt.Fprintf(w, `{"data":[%d],"next_cursor":"%d"}`, page, page+1)
+	})
+	tool := n.tool(t, fmt.Sprintf(`{"id":"lanes","steps":[{"id":"each","dataSelector":"(s) => Array.from({length: %d}, (_, i) => i)","concurrency":3,
+		"config":{"url":"%s/x?lane=<<currentItem>>&run=<<currentItem>>","queryParams":{"cursor":"<<cursor>>"},"pagination":{"type":"cursorBased"}}}],
+		"outputTransform":"(s) => s.each.map((x) => x.success && x.data.data.every((v, i) => v === i) && x.data.data.length)"}`, lanes, up.URL))
+	run := n.run(t, tool, v1.RunRequest{RunID: "lanes"})
+	if want := "[" + strings.Repeat(fmt.Sprintf("%d,", pages), lanes-1) + fmt.Sprintf("%d]", pages); run.Status != "success" || string(run.Data) != want {
+		t.Errorf("the run is a %s: %s%s", run.Status, run.Error, run.Data)
+	}
+	asked.check(t, lanes*pages, 0, 1)
+	for lane := range lanes {
+		var last time.Time // end of a refused request
+		refused := 0
+		for _, r := range up.of(strconv.Itoa(lane)) {
+			if !strings.Contains(r.uri, "cursor=10&") && !strings.HasSuffix(r.uri, "cursor=10") {
+				continue
+			}
+			if !last.IsZero() && r.began.Sub(last) < time.Second {
+				t.Errorf("lane %d asked again after %s", lane, r.began.Sub(last))
+			}
+			last = r.ended
+			refused++
+		}
+		if refused != 4 {
+			t.Errorf("lane %d asked %d times for its page 10", lane, refused)
+		}
+	}
+	if times := n.executions(t, "lanes"); times < 8 {
+		t.Errorf("the run continued as new only %d times", times-1)
+	}
 }
