@@ -45,6 +45,7 @@ race: export CGO_ENABLED = 1
 race: build ## the tests under the race detector (needs a C compiler)
 	$(GO) test -race -p 2 -timeout 40m ./...
 
+.PHONY: bench bench-short
 $(BIN)/bench: $(SOURCES)
 	@CGO_ENABLED=0 $(GO) build -trimpath -o $@ ./bench
 

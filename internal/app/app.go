@@ -23,9 +23,11 @@ import (
 	"stepwell/engine/js"
 	"stepwell/internal/blob"
 	"stepwell/internal/config"
+	"stepwell/internal/metrics"
 	"stepwell/internal/outbound"
 	"stepwell/internal/secret"
 	"stepwell/internal/temporalsetup"
+	"stepwell/internal/tracing"
 	"stepwell/service"
 	"stepwell/store"
 	"stepwell/workflows"
@@ -39,6 +41,17 @@ type Parts struct {
 	Settings *workflows.Settings
 }
 
+// name is that of the process in traces.
+func (p Parts) name() string {
+	switch {
+	case p.Server && p.Worker:
+		return "dev"
+	case p.Server:
+		return "server"
+	}
+	return "worker"
+}
+
 // Node is a running server, worker, or both.
 type Node struct {
 	Config  config.Config
@@ -50,6 +63,10 @@ type Node struct {
 	evaluator *js.Pool
 	temporal  client.Client
 	sender    *outbound.Client
+	metrics   *metrics.Metrics // nil when they are off
+	tracer    *tracing.Tracer  // nil when traces are off
+	asides    []*aside
+	ready     *readiness
 
 	activities *activities.Activities // nil without a worker
 	joining    context.CancelFunc     // ends the attempts to reach Temporal
@@ -79,6 +96,12 @@ func Start(ctx context.Context, cfg config.Config, parts Parts, log *zap.Logger)
 			n.Close(context.WithoutCancel(ctx))
 		}
 	}()
+	if n.tracer, err = tracing.New(ctx, "stepwell-"+parts.name(), log); err != nil {
+		return n, err
+	}
+	if cfg.MetricsListen != "" {
+		n.metrics = metrics.New()
+	}
 	if err := n.open(ctx); err != nil {
 		return n, err
 	}
@@ -86,6 +109,9 @@ func Start(ctx context.Context, cfg config.Config, parts Parts, log *zap.Logger)
 		if n.listener, err = net.Listen("tcp", cfg.Listen); err != nil {
 			return n, fmt.Errorf("listen on %s: %w", cfg.Listen, err)
 		}
+	}
+	if err := n.listenAside(); err != nil {
+		return n, err
 	}
 	starting, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -122,10 +148,10 @@ func (n *Node) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if n.temporal, err = temporalsetup.Connect(cfg.TemporalAddress, n.log); err != nil {
+	if n.temporal, err = temporalsetup.Connect(cfg.TemporalAddress, n.log, n.metrics, n.tracer); err != nil {
 		return err
 	}
-	n.evaluator, err = js.NewPool(js.Options{Size: cfg.Evaluators})
+	n.evaluator, err = js.NewPool(js.Options{Size: cfg.Evaluators, OnRestart: n.metrics.EvaluatorRestarted})
 	return err
 }
 
@@ -155,7 +181,7 @@ func (n *Node) assemble(parts Parts) error {
 	}
 	settings.Activities = cfg.Activities
 	sc := service.Config{Store: n.store, ListenURL: cfg.ListenURL, Workflows: workflows.NewClient(n.temporal, settings),
-		Evaluator: n.evaluator, MaxOpen: cfg.MaxOpenRuns, Log: n.log}
+		Evaluator: n.evaluator, MaxOpen: cfg.MaxOpenRuns, Log: n.log, Metrics: n.metrics}
 	if sc.ListenURL == "" {
 		sc.ListenURL = cfg.DatabaseURL
 	}
@@ -165,9 +191,12 @@ func (n *Node) assemble(parts Parts) error {
 		}
 	}
 	n.Service = service.New(sc)
+	n.ready = newReadiness(n.store, sc.Workflows, n.evaluator)
+	n.watch(parts)
 	if parts.Server {
 		n.http = api.NewServer(cfg.Listen, api.New(api.Config{
 			Keys: n.Service.Keys(), Tools: n.Service.Tools(), Validator: n.Service, Runs: n.Service, Runner: n.Service,
+			Ready: n.ready.checks, Tracer: n.tracer, Measure: n.metrics.HTTP,
 			Log: n.log, SyncWait: cfg.SyncWait, MaxBody: cfg.MaxBody, PublicURL: cfg.PublicURL, Notice: cfg.Notice,
 			MaxInFlight: cfg.MaxInFlight, MaxWaiting: cfg.MaxWaiting,
 		}), n.log)
@@ -181,6 +210,9 @@ func (n *Node) makeWorker(sc *service.Config) (err error) {
 	if n.listener != nil {
 		refuse = append(refuse, n.listener.Addr().String())
 	}
+	for _, a := range n.asides {
+		refuse = append(refuse, a.listener.Addr().String())
+	}
 	n.sender, err = outbound.New(outbound.Config{Mode: cfg.Egress, Allow: cfg.EgressAllow, Refuse: refuse, MaxAnswer: cfg.MaxAnswer})
 	if err != nil {
 		return err
@@ -188,8 +220,9 @@ func (n *Node) makeWorker(sc *service.Config) (err error) {
 	sc.Worker = uuid.NewString()
 	n.activities = activities.New(activities.Config{
 		Worker: sc.Worker, Store: n.store, Evaluator: n.evaluator, Sender: n.sender, Log: n.log,
-		Masker: func(secrets []string) func(string) string { return secret.NewMasker(secrets).Mask },
-		Ended:  func(r *stepwell.Run) { n.Service.Ended(r) },
+		Masker:  func(secrets []string) func(string) string { return secret.NewMasker(secrets).Mask },
+		Ended:   func(r *stepwell.Run) { n.Service.Ended(r) },
+		Metrics: n.metrics, Tracer: n.tracer,
 	})
 	sc.Local = n.activities
 	return nil
@@ -199,6 +232,9 @@ func (n *Node) makeWorker(sc *service.Config) (err error) {
 func (n *Node) run(ctx, starting context.Context) error {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	n.stop = stop
+	for _, a := range n.asides {
+		n.background.Go(func() { a.serve(n.log) })
+	}
 	n.background.Go(func() { n.Service.Run(background) })
 	var joining context.Context
 	joining, n.joining = context.WithCancel(background)
@@ -305,7 +341,13 @@ func (n *Node) Close(ctx context.Context) {
 	if n.stop != nil {
 		n.stop()
 	}
+	for _, a := range n.asides {
+		a.close()
+	}
 	n.background.Wait()
+	if err := n.tracer.Close(context.WithoutCancel(ctx)); err != nil {
+		n.log.Warn("the last traces were not exported", zap.Error(err))
+	}
 	n.release()
 }
 
