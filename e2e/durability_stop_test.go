@@ -20,22 +20,28 @@ func TestStopInTheMiddle(t *testing.T) {
 			t.Fatal("a run was not begun")
 		}
 	}
-	began := time.Now()
-	in.dev.signal(t, syscall.SIGTERM)
-	err, ended := in.dev.wait(stopLimit)
-	if !ended {
-		t.Fatalf("dev did not end within %s", stopLimit)
-	}
-	t.Logf("dev ended after %s", time.Since(began).Round(time.Millisecond))
-	if err != nil {
-		t.Errorf("dev ended with %v, not with status 0", err)
-	}
-	if left := processesUnder(in.dir); len(left) > 0 {
-		t.Errorf("dev left behind: %v", left)
-	}
+	in.stop()
 	in.dev.start(t)
 	for _, p := range runs {
 		in.check(p, time.Minute, 1) // a request that is cut off at the end of the patience is repeated
+	}
+}
+
+// stop ends dev with SIGTERM, in time, with status 0 and with nothing left behind.
+func (in *installation) stop() {
+	in.t.Helper()
+	began := time.Now()
+	in.dev.signal(in.t, syscall.SIGTERM)
+	err, ended := in.dev.wait(stopLimit)
+	if !ended {
+		in.t.Fatalf("dev did not end within %s", stopLimit)
+	}
+	in.t.Logf("dev ended after %s", time.Since(began).Round(time.Millisecond))
+	if err != nil {
+		in.t.Errorf("dev ended with %v, not with status 0", err)
+	}
+	if left := processesUnder(in.dir); len(left) > 0 {
+		in.t.Errorf("dev left behind: %v", left)
 	}
 }
 
@@ -70,4 +76,22 @@ func TestKilledWhileStarting(t *testing.T) {
 	in.dev.start(t)
 	in.createTools()
 	in.check(in.start(3, 0), time.Minute, 0)
+}
+
+// TestStopWithoutTemporal: SIGTERM ends dev in time while Temporal is silent.
+func TestStopWithoutTemporal(t *testing.T) {
+	t.Parallel()
+	in := startDev(t, 0)
+	runs := []pull{in.start(1, 20*time.Second), in.start(300, 30*time.Millisecond)}
+	for _, p := range runs {
+		if _, ok := in.upstream.await(t.Context(), p.id, 1); !ok {
+			t.Fatal("a run was not begun")
+		}
+	}
+	pause(t, in.supervised(partTemporald))
+	in.stop()
+	in.dev.start(t)
+	for _, p := range runs {
+		in.check(p, time.Minute, 1)
+	}
 }
