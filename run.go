@@ -57,13 +57,15 @@ type Run struct {
 	Mode          string
 	ParentRunID   string
 	RerunOf       string
-	Warnings      []string
-	StartedAt     time.Time
-	CompletedAt   time.Time // zero while running
-	DataSize      int64     // bytes of JSON of data; -1 when the run stored none
-	Data          json.RawMessage
-	StepResults   []StepResult
-	Progress      *Progress // while running, on single reads only
+	// CredentialNames are the keys of the run-time credentials; their values are not kept.
+	CredentialNames []string
+	Warnings        []string
+	StartedAt       time.Time
+	CompletedAt     time.Time // zero while running
+	DataSize        int64     // bytes of JSON of data; -1 when the run stored none
+	Data            json.RawMessage
+	StepResults     []StepResult
+	Progress        *Progress // while running, on single reads only
 }
 
 // OpenRun is a run as a worker begins with it. Credentials are its run-time ones, an

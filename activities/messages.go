@@ -47,6 +47,7 @@ type PageRequest struct {
 // PageResult is the outcome of a page.
 type PageResult struct {
 	Outcome Outcome `json:"o"`
+	Page    int     `json:"p,omitempty"` // the last of the pages that were stored before and for which this is the outcome
 	TookMS  int64   `json:"t,omitempty"`
 	AfterMS int64   `json:"a,omitempty"` // Retry: how long to wait
 	Asked   bool    `json:"u,omitempty"` // Retry: the upstream asked for the wait, which uses up no attempt

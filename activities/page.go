@@ -44,7 +44,7 @@ func (u *unit) page(ctx context.Context) (PageResult, error) {
 	}
 	defer u.pull.mu.Unlock()
 	if u.key.Page <= u.pull.known.Load().high {
-		return u.stored(ctx)
+		return u.stored(), nil
 	}
 	if high := u.pull.known.Load().high; u.key.Page > high+1 {
 		return PageResult{}, fmt.Errorf("page %d was asked for, but only %d are stored", u.key.Page, high)
@@ -84,20 +84,14 @@ func (u *unit) open(ctx context.Context) (gone bool, err error) {
 	return false, err
 }
 
-// stored answers for a page that is stored already: the stored page decides, never
-// one's own.
-func (u *unit) stored(ctx context.Context) (PageResult, error) {
-	if k := u.pull.known.Load(); u.key.Page == k.high {
-		return resultOf(&k.last), nil
-	}
-	head, err := u.a.Store.PageHead(ctx, u.key)
-	if err != nil {
-		return PageResult{}, err
-	}
-	if head == nil {
-		return PageResult{}, fmt.Errorf("page %d was stored and is gone", u.key.Page)
-	}
-	return resultOf(head), nil
+// stored answers for a page that is stored already: the stored pages decide, never
+// one's own. It answers for all that are stored of the item, so that a run that begins
+// with many goes on after the last.
+func (u *unit) stored() PageResult {
+	k := u.pull.known.Load()
+	res := resultOf(&k.last)
+	res.Page = k.high
+	return res
 }
 
 func resultOf(p *stepwell.Page) PageResult {

@@ -72,6 +72,9 @@ var successes = []want{
 	{name: "results", method: "GET", path: "/runs/run-1/results", status: 200, has: []string{`{"success":true,"data":{"runId":"run-1","success":true,"toolPayload":{"a":null},"storedAt":"2030-01-02T02:04:05.678Z","data":{"n":9007199254740993},"stepResults":[{"stepId":"fetch","success":true,"pages":1,"items":0,"endedBy":"shortPage","data":[1,null]},{"stepId":"send","success":false,"error":"HTTP 500"}]}}`}},
 	{name: "results while running", method: "GET", path: "/runs/run-3/results", status: 200, has: []string{`{"success":true,"message":"The run is still running`}},
 	{name: "no results", method: "GET", path: "/runs/run-2/results", status: 200, has: []string{`{"success":true,"message":"No results`}},
+	{name: "rerun", method: "POST", path: "/runs/run-1/rerun", body: `{"runId":"again","fromStep":"fetch","inputs":{"b":1},"options":{"maxPages":3,"webhookUrl":null}}`, status: 200,
+		has: []string{`"runId":"again"`, `"toolPayload":{"b":1}`, `"maxPages":3`, `"timeout":1000`, `token=…`, `"status":"success"`}, hasNot: []string{"s3cret"}},
+	{name: "rerun of a failed run", method: "POST", path: "/runs/run-2/rerun", body: `{"options":{"async":true},"toolVersion":"1.0.0","inputs":{"a":null}}`, status: 202, has: []string{`"toolId":"refunds"`, `"toolPayload":{"a":null}`}},
 	{name: "cancel", method: "POST", path: "/runs/run-3/cancel", body: "ignored", status: 200, has: []string{`"status":"aborted"`, `"error":"Run cancelled by user"`}},
 
 	{name: "keys", method: "GET", path: "/api-keys", status: 200, has: []string{`"id":"k1"`, `"tools":[]`, `"hasMore":false`}, hasNot: []string{`"key"`}},

@@ -232,7 +232,7 @@ func TestPermissions(t *testing.T) {
 	t.Parallel()
 	may := map[string][]string{ // by role, the routes beyond those of the role after it
 		"runner-key": {
-			"POST /tools/{toolId}/run", "GET /runs/{runId}", "GET /runs/{runId}/results", "POST /runs/{runId}/cancel", "GET /runs",
+			"POST /tools/{toolId}/run", "GET /runs/{runId}", "GET /runs/{runId}/results", "POST /runs/{runId}/cancel", "POST /runs/{runId}/rerun", "GET /runs",
 			"GET /tools/{toolId}", "GET /tools", "GET /tools/{toolId}/versions", "GET /tools/{toolId}/versions/{version}", "GET /me", "GET /health", "GET /openapi.yaml",
 		},
 		"member-key": {"PUT /tools/{toolId}", "DELETE /tools/{toolId}", "POST /tools", "POST /tools/{toolId}/versions/{version}/restore"},
@@ -247,6 +247,9 @@ func TestPermissions(t *testing.T) {
 			var body io.Reader
 			if rt.body == requiredBody {
 				body = strings.NewReader(`{"role":"runner","outputTransform":"x"}`)
+			}
+			if strings.HasSuffix(path, "/rerun") { // of a run that has ended
+				path, body = "/runs/run-1/rerun", strings.NewReader(`{"fromStep":"fetch"}`)
 			}
 			req := newRequest(t, rt.method, prefix+path, body)
 			req.Header.Set("Authorization", "Bearer "+key)

@@ -149,13 +149,23 @@ type NewRun struct {
 	// RequestSource, Mode and TraceID hold what applies, defaults included.
 	Options stepwell.RunOptions
 	Caller  *stepwell.Caller // shared, must not be changed
+	Rerun   *Rerun           // nil for a run that begins with nothing
+}
+
+// Rerun says which ended run a new one takes up again.
+type Rerun struct {
+	Of        *stepwell.Run // with its Tool; shared, must not be changed
+	FromStep  string        // id of a step of the version to run; empty: the first that did not succeed
+	NewInputs bool          // the inputs are others: no stored result may be reused
 }
 
 // Runner starts and stops runs.
 type Runner interface {
 	// Start records a run durably and gets it going; the run that it gives is running.
 	// KindConflict when the id is taken, KindRateLimited when the organization has too
-	// many unfinished runs.
+	// many unfinished runs. A rerun reuses the stored results of the steps before the
+	// one that it begins at, and, when its caller named none, what is stored inside that
+	// one; KindInvalid when a step before it has no results to reuse.
 	Start(ctx context.Context, n NewRun) (*stepwell.Run, error)
 	// StartAndWait is Start, then a wait for the end of the run, at most for limit. It
 	// gives the final run with Tool, Data (whatever its size) and StepResults, or, when

@@ -71,6 +71,11 @@ func (a *API) startRun(ctx context.Context, req *request, n NewRun) (*response, 
 	if err := a.completeRun(ctx, req, &n); err != nil {
 		return nil, err
 	}
+	return a.begin(ctx, req, n)
+}
+
+// begin starts a complete run and answers as its caller asked.
+func (a *API) begin(ctx context.Context, req *request, n NewRun) (*response, error) {
 	var run *stepwell.Run
 	var err error
 	if n.Options.Async {
@@ -90,11 +95,13 @@ func (a *API) startRun(ctx context.Context, req *request, n NewRun) (*response, 
 	return a.runAnswer(req, run, http.StatusOK)
 }
 
+var errArchived = stepwell.Invalid("archived", "Tool is archived: unarchive it before running it")
+
 // completeRun checks a new run against its tool, in the order of the answers, and
 // fills in what the caller left out.
 func (a *API) completeRun(ctx context.Context, req *request, n *NewRun) (err error) {
 	if req.tool.Archived {
-		return stepwell.Invalid("archived", "Tool is archived: unarchive it before running it")
+		return errArchived
 	}
 	n.Tool, n.Caller = req.tool, req.caller
 	if n.Inputs == nil {

@@ -16,8 +16,19 @@ import (
 // a repeat that finds the run there gives the run, once it is final unless
 // options.async is set.
 func (c *Client) Run(ctx context.Context, toolID string, r v1.RunRequest) (*v1.Run, error) {
-	in := call{method: "POST", path: toolPath(toolID) + "/run", body: r}
-	if r.RunID == "" {
+	return c.start(ctx, call{method: "POST", path: toolPath(toolID) + "/run", body: r}, r.RunID, r.Options != nil && r.Options.Async)
+}
+
+// Rerun takes up an ended run again in a new one, and answers as Run does. Without a
+// FromStep it goes on where the run stopped.
+func (c *Client) Rerun(ctx context.Context, id string, r v1.RerunRequest) (*v1.Run, error) {
+	async := r.Options != nil && r.Options.Async != nil && *r.Options.Async
+	return c.start(ctx, call{method: "POST", path: runPath(id) + "/rerun", body: r}, r.RunID, async)
+}
+
+// start starts a run whose id, if it has one, makes a repeat safe.
+func (c *Client) start(ctx context.Context, in call, runID string, async bool) (*v1.Run, error) {
+	if runID == "" {
 		return change[v1.Run](ctx, c, in)
 	}
 	once := *c
@@ -29,10 +40,10 @@ func (c *Client) Run(ctx context.Context, toolID string, r v1.RunRequest) (*v1.R
 		case err == nil:
 			return run, nil
 		case try > 0 && Status(err) == http.StatusConflict:
-			if r.Options != nil && r.Options.Async {
-				return c.GetRun(ctx, r.RunID)
+			if async {
+				return c.GetRun(ctx, runID)
 			}
-			return c.Wait(ctx, r.RunID)
+			return c.Wait(ctx, runID)
 		}
 		in.repeatable = true
 		if try >= c.retries || !mayRepeat(in, err) {

@@ -55,12 +55,25 @@ func (s *Service) Start(ctx context.Context, n api.NewRun) (*stepwell.Run, error
 		return nil, err
 	}
 	fault.Point(fault.RunUnrecorded)
-	if err := s.Store.InsertRun(ctx, run, n.Credentials); err != nil {
+	if err := s.record(ctx, run, n); err != nil {
 		return nil, err
 	}
 	fault.Point(fault.RunRecorded)
 	s.dispatch(ctx, run.OrgID, run.ID, n.Tool)
 	return run, nil
+}
+
+// record inserts the run, a rerun with what it reuses.
+func (s *Service) record(ctx context.Context, run *stepwell.Run, n api.NewRun) error {
+	if n.Rerun == nil {
+		return s.Store.InsertRun(ctx, run, n.Credentials)
+	}
+	reuse, err := s.reuse(ctx, n)
+	if err != nil {
+		return err
+	}
+	run.RerunOf = n.Rerun.Of.ID
+	return s.Store.InsertRerun(ctx, run, n.Credentials, reuse)
 }
 
 // dispatch starts the workflow of a recorded run. It does not fail: what does not start

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,33 +18,56 @@ import (
 
 const uniqueViolation = "23505"
 
+const insertRun = `
+INSERT INTO runs (org_id, id, tool_id, tool_version, inputs, options, request_source, mode, trace_id, user_id, parent_run_id, rerun_of, credential_names)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) RETURNING started_at`
+
+// insertRunArgs also notes the names of the credentials in r.
+func insertRunArgs(r *stepwell.Run, credentials json.RawMessage) ([]any, error) {
+	options, err := json.Marshal(r.Options)
+	if err == nil && credentials != nil {
+		var values map[string]json.RawMessage
+		if err = json.Unmarshal(credentials, &values); err != nil {
+			err = errors.New("run-time credentials that are no object") // the decoder's text may hold some
+		}
+		r.CredentialNames = slices.Sorted(maps.Keys(values))
+	}
+	return []any{r.OrgID, r.ID, r.ToolID, r.ToolVersion, []byte(r.Inputs), options, r.RequestSource, r.Mode, r.TraceID, r.UserID,
+		null(r.ParentRunID), null(r.RerunOf), r.CredentialNames}, err
+}
+
 // InsertRun records a new run as running, with its run-time credentials sealed.
 // A taken id is a KindConflict error. It sets StartedAt.
 func (s *Store) InsertRun(ctx context.Context, r *stepwell.Run, credentials json.RawMessage) error {
-	options, err := json.Marshal(r.Options)
+	if credentials != nil {
+		return s.inTx(ctx, "record run", func(tx pgx.Tx) error { return s.insertRun(ctx, tx, r, credentials) })
+	}
+	args, err := insertRunArgs(r, credentials)
 	if err != nil {
 		return err
 	}
-	insert := `
-INSERT INTO runs (org_id, id, tool_id, tool_version, inputs, options, request_source, mode, trace_id, user_id, parent_run_id, rerun_of)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) RETURNING started_at`
-	args := []any{r.OrgID, r.ID, r.ToolID, r.ToolVersion, []byte(r.Inputs), options, r.RequestSource, r.Mode, r.TraceID, r.UserID,
-		null(r.ParentRunID), null(r.RerunOf)}
+	err = s.pool.QueryRow(ctx, insertRun, args...).Scan(&r.StartedAt)
+	return s.wrap("record run", conflictAsTaken(err, r.ID))
+}
+
+// insertRun is InsertRun in a transaction.
+func (s *Store) insertRun(ctx context.Context, tx pgx.Tx, r *stepwell.Run, credentials json.RawMessage) error {
+	args, err := insertRunArgs(r, credentials)
+	if err != nil {
+		return err
+	}
+	if err := tx.QueryRow(ctx, insertRun, args...).Scan(&r.StartedAt); err != nil {
+		return conflictAsTaken(err, r.ID)
+	}
 	if credentials == nil {
-		err = s.pool.QueryRow(ctx, insert, args...).Scan(&r.StartedAt)
-		return s.wrap("record run", conflictAsTaken(err, r.ID))
+		return nil
 	}
 	sealed, err := s.sealer.Seal(credentials, "run_credentials", r.OrgID, r.ID)
 	if err != nil {
 		return err
 	}
-	return s.inTx(ctx, "record run", func(tx pgx.Tx) error {
-		if err := tx.QueryRow(ctx, insert, args...).Scan(&r.StartedAt); err != nil {
-			return conflictAsTaken(err, r.ID)
-		}
-		_, err := tx.Exec(ctx, `INSERT INTO run_credentials (org_id, run_id, sealed) VALUES ($1, $2, $3)`, r.OrgID, r.ID, sealed)
-		return err
-	})
+	_, err = tx.Exec(ctx, `INSERT INTO run_credentials (org_id, run_id, sealed) VALUES ($1, $2, $3)`, r.OrgID, r.ID, sealed)
+	return err
 }
 
 func conflictAsTaken(err error, id string) error {
@@ -54,14 +79,14 @@ func conflictAsTaken(err error, id string) error {
 }
 
 const runColumns = `org_id, id, tool_id, tool_version, status, coalesce(error, ''), inputs, options, request_source, mode,
-trace_id, user_id, coalesce(parent_run_id, ''), coalesce(rerun_of, ''), warnings, started_at, completed_at, coalesce(data_bytes, -1)`
+trace_id, user_id, coalesce(parent_run_id, ''), coalesce(rerun_of, ''), credential_names, warnings, started_at, completed_at, coalesce(data_bytes, -1)`
 
 func scanRun(row pgx.Row, r *stepwell.Run, more ...any) error {
 	var options []byte
 	var completed *time.Time
 	var inputs []byte
 	err := row.Scan(append([]any{&r.OrgID, &r.ID, &r.ToolID, &r.ToolVersion, &r.Status, &r.Error, &inputs, &options, &r.RequestSource,
-		&r.Mode, &r.TraceID, &r.UserID, &r.ParentRunID, &r.RerunOf, &r.Warnings, &r.StartedAt, &completed, &r.DataSize}, more...)...)
+		&r.Mode, &r.TraceID, &r.UserID, &r.ParentRunID, &r.RerunOf, &r.CredentialNames, &r.Warnings, &r.StartedAt, &completed, &r.DataSize}, more...)...)
 	if err != nil {
 		return err
 	}

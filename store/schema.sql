@@ -86,6 +86,7 @@ CREATE TABLE runs (
     data_encoding smallint,
     data bytea,
     data_blob text,
+    credential_names text[],
     CONSTRAINT runs_check CHECK (((status = 'running'::text) = (completed_at IS NULL))),
     CONSTRAINT runs_check1 CHECK (((status = ANY (ARRAY['failed'::text, 'aborted'::text])) = (error IS NOT NULL))),
     CONSTRAINT runs_check2 CHECK (((status = 'success'::text) OR ((data IS NULL) AND (data_blob IS NULL) AND (data_step IS NULL)))),

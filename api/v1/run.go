@@ -10,6 +10,22 @@ type RunRequest struct {
 	Options     *RunOptions     `json:"options,omitempty"`
 }
 
+// RerunRequest is the body of POST /runs/<runId>/rerun; it may be absent.
+type RerunRequest struct {
+	RunID       string          `json:"runId,omitempty"`
+	FromStep    string          `json:"fromStep,omitempty"`    // empty: where the run stopped
+	Inputs      json.RawMessage `json:"inputs,omitempty"`      // an object; new ones need a rerun from the first step
+	Credentials json.RawMessage `json:"credentials,omitempty"` // an object; those of the run that ended, again
+	Options     *RerunOptions   `json:"options,omitempty"`     // absent ones are those of the run that ended
+	ToolVersion string          `json:"toolVersion,omitempty"` // empty: the version that the run ran
+}
+
+// RerunOptions are RunOptions in which async false is not the same as absent.
+type RerunOptions struct {
+	Async *bool `json:"async,omitempty"` // instead of the one below
+	RunOptions
+}
+
 // RunOptions are the execution options of a run.
 type RunOptions struct {
 	Async         bool   `json:"async,omitempty"`

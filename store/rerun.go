@@ -1,0 +1,69 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+
+	"stepwell"
+)
+
+// Reuse says with which stored results of an ended run a rerun begins.
+type Reuse struct {
+	Steps []ReusedStep
+}
+
+// ReusedStep is one step whose stored results a rerun takes over: From is its place in
+// the run that ended, To in the new one.
+type ReusedStep struct {
+	From, To  int
+	Selection bool // what its dataSelector chose, too
+	Part      bool // not the failures in it: they are tried again
+}
+
+// InsertRerun is InsertRun for a rerun of r.RerunOf: in the same transaction the rows
+// that it reuses are copied, so whoever goes on with the run simply finds them stored.
+// Bodies that are blobs are shared. The run that ended is locked meanwhile; it is a
+// KindNotFound error when it is gone.
+func (s *Store) InsertRerun(ctx context.Context, r *stepwell.Run, credentials json.RawMessage, reuse Reuse) error {
+	var from, to []int
+	var selection, part []bool
+	for _, step := range reuse.Steps {
+		from, to = append(from, step.From), append(to, step.To)
+		selection, part = append(selection, step.Selection), append(part, step.Part)
+	}
+	return s.inTx(ctx, "record rerun", func(tx pgx.Tx) error {
+		var there int
+		err := tx.QueryRow(ctx, `SELECT 1 FROM runs WHERE org_id = $1 AND id = $2 AND status <> 'running' FOR SHARE`, r.OrgID, r.RerunOf).Scan(&there)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return stepwell.NotFound("Run")
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.insertRun(ctx, tx, r, credentials); err != nil {
+			return err
+		}
+		if len(from) == 0 {
+			return nil
+		}
+		_, err = tx.Exec(ctx, `
+INSERT INTO pages (org_id, run_id, step, item, page, error, records, bytes, encoding, body, blob, next, cursor, done, ended_by)
+SELECT p.org_id, $3, s.step, p.item, p.page, p.error, p.records, p.bytes, p.encoding, p.body, p.blob, p.next, p.cursor, p.done, p.ended_by
+FROM unnest($4::int[], $5::int[], $6::bool[]) AS s (old, step, part)
+JOIN pages p ON p.org_id = $1 AND p.run_id = $2 AND p.step = s.old
+WHERE p.error IS NULL OR NOT s.part`, r.OrgID, r.RerunOf, r.ID, from, to, part)
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `
+INSERT INTO selections (org_id, run_id, step, chunk, looped, total, first_item, encoding, body, blob)
+SELECT x.org_id, $3, s.step, x.chunk, x.looped, x.total, x.first_item, x.encoding, x.body, x.blob
+FROM unnest($4::int[], $5::int[], $6::bool[]) AS s (old, step, selection)
+JOIN selections x ON x.org_id = $1 AND x.run_id = $2 AND x.step = s.old
+WHERE s.selection`, r.OrgID, r.RerunOf, r.ID, from, to, selection)
+		return err
+	})
+}
