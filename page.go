@@ -51,6 +51,9 @@ type Selection struct {
 	Loop  bool
 	Total int
 	Items []json.RawMessage
+	// Error, when it is to be stored, is that of a selector that failed: the only page of
+	// its one plain item. It is not read back with the selection.
+	Error string
 }
 
 // Result is the data of a successful run: the merged pages of a step when Step is

@@ -19,14 +19,20 @@ const exactSize = 2 << 20
 
 // finish ends a run. Whatever comes of it, the guarded update decides.
 func (a *Activities) finish(ctx context.Context, req FinishRequest, local bool) (FinishResult, error) {
+	f := stepwell.Finish{Org: req.Org, Run: req.Run, Status: stepwell.RunStatus(req.Status), Error: req.Reason}
+	if f.Error != "" { // not read first: that it cannot be read may be the reason
+		s := a.sessions.get(runKey{req.Org, req.Run})
+		defer s.release()
+		return a.end(ctx, s, f)
+	}
 	s, err := a.sessions.open(ctx, req.Org, req.Run)
 	if err != nil {
 		return FinishResult{}, err
 	}
+	defer s.release()
 	if s.isEnded() {
 		return FinishResult{Outcome: Gone}, nil
 	}
-	f := stepwell.Finish{Org: req.Org, Run: req.Run, Status: stepwell.RunStatus(req.Status), Error: req.Reason}
 	switch {
 	case f.Status == stepwell.RunSuccess:
 		err = a.whole(ctx, s)
@@ -38,9 +44,9 @@ func (a *Activities) finish(ctx context.Context, req FinishRequest, local bool) 
 			if local {
 				return FinishResult{Outcome: Pending}, nil // only a regular activity fails a run
 			}
-			f.Status, f.Error, f.Result, err = stepwell.RunFailed, s.mask(bad.Message), nil, nil
+			f.Status, f.Error, f.Result, err = stepwell.RunFailed, s.public(bad.Message), nil, nil
 		}
-	case f.Error == "":
+	default:
 		f.Error, err = a.stepError(ctx, s, req.Step)
 	}
 	if err != nil {
@@ -51,11 +57,11 @@ func (a *Activities) finish(ctx context.Context, req FinishRequest, local bool) 
 
 // end writes the final status and tells this process about it.
 func (a *Activities) end(ctx context.Context, s *session, f stepwell.Finish) (FinishResult, error) {
-	run := *s.run
+	run := s.known(f)
 	var finished bool
 	fault.Point(fault.FinishUnsaved)
 	err := a.persist(ctx, s, func() (err error) {
-		if _, run.CompletedAt, finished, err = a.Store.FinishRun(ctx, f); err == nil {
+		if run.StartedAt, run.CompletedAt, finished, err = a.Store.FinishRun(ctx, f); err == nil {
 			err = fault.Error(fault.FinishSaved)
 		}
 		return err
@@ -79,11 +85,24 @@ func (a *Activities) end(ctx context.Context, s *session, f stepwell.Finish) (Fi
 	return FinishResult{Outcome: Finished}, nil
 }
 
-// report adds data and step results to a finished run when they are all at hand.
-func (s *session) report(run *stepwell.Run, f stepwell.Finish) {
-	run.Tool = s.tool.def
+// known is the run as this process knows it.
+func (s *session) known(f stepwell.Finish) stepwell.Run {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.run == nil {
+		return stepwell.Run{OrgID: f.Org, ID: f.Run}
+	}
+	return *s.run
+}
+
+// report adds data and step results to a finished run when they are all at hand.
+func (s *session) report(run *stepwell.Run, f stepwell.Finish) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.run == nil {
+		return
+	}
+	run.Tool = s.tool.def
 	rows := []stepwell.StepResult{}
 	for i := range s.tool.def.Steps[:s.reached(f)] {
 		v, p := s.values[i], s.pulls[pullKey{i, 0}]
@@ -312,6 +331,7 @@ func (u *unit) saveAndFinish(ctx context.Context, p *stepwell.Page) (res PageRes
 	u.pull.known.Store(&known{high: 1, last: *p, records: p.Records, bytes: p.Bytes})
 	if res, ended, err = u.finishNow(ctx, p); !ended {
 		u.pull.known.Store(before)
+		u.s.unkeep(u.key.Step) // another's page may stand in its place
 	}
 	return res, ended, err
 }

@@ -39,6 +39,11 @@ func (u *unit) run(ctx context.Context) (PageResult, error) {
 }
 
 func (u *unit) page(ctx context.Context) (PageResult, error) {
+	var err error
+	if u.s, err = u.a.sessions.open(ctx, u.key.Org, u.key.Run); err != nil {
+		return PageResult{}, err
+	}
+	defer u.s.release()
 	if gone, err := u.open(ctx); gone || err != nil {
 		return PageResult{Outcome: Gone}, err
 	}
@@ -55,7 +60,6 @@ func (u *unit) page(ctx context.Context) (PageResult, error) {
 	if res, decided, err := u.others(ctx); decided || err != nil {
 		return res, err
 	}
-	var err error
 	if u.current, err = u.item(ctx); err != nil {
 		return PageResult{}, err
 	}
@@ -65,11 +69,8 @@ func (u *unit) page(ctx context.Context) (PageResult, error) {
 	return u.request(ctx)
 }
 
-// open finds the run and what is stored of its pull, and takes the pull's lock.
+// open finds the step and what is stored of its pull, and takes the pull's lock.
 func (u *unit) open(ctx context.Context) (gone bool, err error) {
-	if u.s, err = u.a.sessions.open(ctx, u.key.Org, u.key.Run); err != nil {
-		return false, err
-	}
 	if u.s.isEnded() {
 		return true, nil
 	}
@@ -177,7 +178,7 @@ func (u *unit) failed(ctx context.Context, err error) (PageResult, error) {
 		}
 		return PageResult{}, err
 	}
-	return u.save(ctx, &stepwell.Page{Error: u.s.mask(bad.Message), Done: true})
+	return u.save(ctx, &stepwell.Page{Error: u.s.public(bad.Message), Done: true})
 }
 
 // save stores the page, and does not give up while the store is away: what was fetched

@@ -41,26 +41,17 @@ func (a *Activities) selectItems(ctx context.Context, req SelectRequest) (Select
 	if err != nil {
 		return SelectResult{}, err
 	}
+	defer s.release()
 	if s.isEnded() {
 		return SelectResult{Outcome: Gone}, nil
 	}
 	if head, err := a.Store.Selection(ctx, req.Org, req.Run, req.Step); err != nil || head != nil {
+		s.notEmpty()
 		return s.selected(req.Step, head), err
 	}
-	if s.tool.broken != nil {
-		return a.selectFailed(ctx, s, req, s.tool.broken)
-	}
-	sel, err := s.tool.compiled.Steps[req.Step].Select(s.ctx, a.Evaluator, s.scope(req.Step, nil))
-	var bad *engine.StepError
-	if errors.As(err, &bad) {
-		return a.selectFailed(ctx, s, req, bad)
-	}
+	stored, err := a.choose(s, req.Step)
 	if err != nil {
 		return SelectResult{}, err
-	}
-	stored := &stepwell.Selection{Loop: sel.Loop, Items: sel.Items, Total: len(sel.Items)}
-	if !sel.Loop {
-		stored.Items, stored.Total = []json.RawMessage{sel.Item}, 1
 	}
 	var saved bool
 	fault.Point(fault.SelectUnsaved)
@@ -79,23 +70,37 @@ func (a *Activities) selectItems(ctx context.Context, req SelectRequest) (Select
 	}
 	head, err := a.Store.Selection(ctx, req.Org, req.Run, req.Step)
 	if err != nil || head != nil {
+		s.notEmpty()
 		return s.selected(req.Step, head), err
 	}
 	s.finish()
 	return SelectResult{Outcome: Gone}, nil
 }
 
-// selectFailed stores the failure of a selector as that of the step's first item.
-func (a *Activities) selectFailed(ctx context.Context, s *session, req SelectRequest, bad *engine.StepError) (SelectResult, error) {
-	key := stepwell.PageKey{Org: req.Org, Run: req.Run, Step: req.Step, Page: 1}
-	err := a.persist(ctx, s, func() error {
-		if _, err := a.Store.SaveSelection(ctx, req.Org, req.Run, req.Step, &stepwell.Selection{Total: 1, Items: []json.RawMessage{[]byte("{}")}}); err != nil {
-			return err
-		}
-		_, err := a.Store.SavePage(ctx, key, &stepwell.Page{Step: req.Step, Page: 1, Error: s.mask(bad.Message), Done: true}, false)
-		return err
-	})
-	return SelectResult{Outcome: Failed}, err
+// choose runs the dataSelector of a step. One that fails chooses one plain item, whose
+// only page is the failure.
+func (a *Activities) choose(s *session, step int) (*stepwell.Selection, error) {
+	var sel engine.Selection
+	bad, err := s.tool.broken, error(nil)
+	if bad == nil {
+		sel, err = s.tool.compiled.Steps[step].Select(s.ctx, a.Evaluator, s.scope(step, nil))
+	}
+	switch {
+	case bad != nil || errors.As(err, &bad):
+		return &stepwell.Selection{Items: []json.RawMessage{[]byte("{}")}, Total: 1, Error: s.public(bad.Message)}, nil
+	case err != nil:
+		return nil, err
+	case !sel.Loop:
+		return &stepwell.Selection{Items: []json.RawMessage{sel.Item}, Total: 1}, nil
+	}
+	return &stepwell.Selection{Loop: true, Items: sel.Items, Total: len(sel.Items)}, nil
+}
+
+// notEmpty notes that another worker, or this one before it forgot, may have stored pages.
+func (s *session) notEmpty() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.empty = false
 }
 
 // selected remembers the head of a selection and answers with it.
@@ -107,6 +112,9 @@ func (s *session) selected(step int, head *stepwell.Selection) SelectResult {
 	defer s.mu.Unlock()
 	if s.chosen[step] == nil {
 		s.chosen[step] = &chosen{loop: head.Loop, total: head.Total}
+	}
+	if head.Error != "" {
+		return SelectResult{Outcome: Failed}
 	}
 	return SelectResult{Outcome: Done, Loop: head.Loop, Total: head.Total}
 }

@@ -93,6 +93,7 @@ func (u *unit) send(ctx context.Context, req *engine.Request) (answer *outbound.
 	if !ok {
 		return nil, &PageResult{Outcome: Gone}, nil
 	}
+	u.pull.sent = u.key.Page
 	timeout := stepwell.DefaultTimeout
 	if ms := u.s.run.Options.TimeoutMS; ms > 0 {
 		timeout = time.Duration(ms) * time.Millisecond
@@ -184,16 +185,24 @@ func (u *unit) claim(ctx context.Context) (*PageResult, error) {
 	case !running:
 		u.s.finish()
 		return &PageResult{Outcome: Gone}, nil
-	case mine:
+	case mine, u.unsent(other):
 		u.claimed = true
 		u.s.running(began)
 		return nil, nil
 	case other != nil && other.Alive && other.Worker != u.a.Worker:
+		u.pull.met = false
 		return &PageResult{Outcome: Pending}, nil // others() waits for it
 	}
 	u.claimed = true // goes with the failure
 	res, err := u.failed(ctx, u.step.Errorf("%s", outcomeUnknown))
 	return &res, err
+}
+
+// unsent reports whether a claim is one of this process under which nothing was sent: the
+// store went away when it was written, or after. Of claims that were there before this
+// process opened the run it cannot be known.
+func (u *unit) unsent(c *stepwell.Claim) bool {
+	return c != nil && c.Worker == u.a.Worker && u.s.unclaimed && u.pull.sent != u.key.Page
 }
 
 // release forgets the claim of a request of which nothing was done.
@@ -243,7 +252,8 @@ func (u *unit) retry(ctx context.Context, at engine.Attempt, header http.Header)
 	}
 	if after >= time.Second {
 		wait := stepwell.Waiting{Reason: reason, Until: time.Now().Add(after)}
-		if err := u.a.Store.SetWait(ctx, u.key, wait); err != nil {
+		// Not given up while the store is away: the request would go out again before its time.
+		if err := u.a.persist(ctx, u.s, func() error { return u.a.Store.SetWait(ctx, u.key, wait) }); err != nil {
 			return res, true, "", err
 		}
 		fault.Point(fault.WaitRecorded)

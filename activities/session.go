@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -64,8 +65,8 @@ type session struct {
 	statusAt  time.Time // when the run was last known to be running
 	touched   time.Time
 	ended     bool
+	users     int            // activities that work with it
 	sending   sync.WaitGroup // requests in flight
-	inFlight  int            // their number
 	pulls     map[pullKey]*pull
 	pruneAt   int // pulls at which those of items that are done are forgotten
 	values    map[int]*results.Value
@@ -82,6 +83,7 @@ type pull struct {
 	known atomic.Pointer[known]
 	seen  map[string]bool // cursors
 	met   bool            // claims of others were looked for
+	sent  int             // the last page whose request began to be sent
 	at    time.Time       // when known was last known to be all
 }
 
@@ -99,31 +101,48 @@ func newSessions(a *Activities) *sessions {
 }
 
 // open gives the session of a run, read from the store when it is new here. The run
-// may have ended: see session.ended.
+// may have ended: see session.ended. Without an error, release must be called.
 func (ss *sessions) open(ctx context.Context, org, run string) (*session, error) {
 	s := ss.get(runKey{org, run})
+	if err := s.read(ctx); err != nil {
+		s.release()
+		return nil, err
+	}
+	return s, nil
+}
+
+// read reads the run from the store if that was not done yet.
+func (s *session) read(ctx context.Context) error {
 	s.loading.Lock()
 	defer s.loading.Unlock()
 	if s.run != nil || s.isEnded() {
-		return s, nil
+		return nil
 	}
 	began := time.Now()
-	opened, err := ss.a.Store.OpenRun(ctx, org, run)
+	opened, err := s.all.a.Store.OpenRun(ctx, s.key.org, s.key.run)
 	if err != nil && stepwell.KindOf(err) == stepwell.KindNotFound {
 		s.finish() // deleted by retention: nothing to do for it
-		return s, nil
+		return nil
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if opened.Run.Status.Final() {
 		s.finish()
-		return s, nil
+		return nil
 	}
-	return s, s.load(ctx, opened, began)
+	return s.load(ctx, opened, began)
 }
 
-// get gives the session of a run, maybe an empty one.
+// release says that an activity is done with the session.
+func (s *session) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.users--
+	s.touched = time.Now()
+}
+
+// get gives the session of a run, maybe an empty one; release must be called.
 func (ss *sessions) get(key runKey) *session {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -134,7 +153,7 @@ func (ss *sessions) get(key runKey) *session {
 		ss.byRun[key] = s
 	}
 	s.mu.Lock()
-	s.touched = time.Now()
+	s.users++
 	s.mu.Unlock()
 	return s
 }
@@ -243,14 +262,7 @@ func (s *session) beginSend() (done func(), ok bool) {
 		return nil, false
 	}
 	s.sending.Add(1)
-	s.inFlight++
-	return func() {
-		s.mu.Lock()
-		s.inFlight--
-		s.touched = time.Now()
-		s.mu.Unlock()
-		s.sending.Done()
-	}, true
+	return s.sending.Done, true
 }
 
 // Cancelled tells this process that a run has ended elsewhere: its requests are cut
@@ -384,7 +396,10 @@ func (s *session) scope(step int, currentItem json.RawMessage) engine.Scope {
 	if step < len(def.Steps) {
 		system = def.Steps[step].Config.SystemID
 	}
-	stored, credentials := engine.BindCredentials(nil, system, s.secrets)
+	s.mu.Lock()
+	secrets := s.secrets
+	s.mu.Unlock()
+	stored, credentials := engine.BindCredentials(nil, system, secrets)
 	return engine.SourceData(engine.Sources{
 		Inputs: s.run.Inputs, Results: &stepScope{s: s, before: step}, Stored: stored, Credentials: credentials, CurrentItem: currentItem,
 	})
@@ -451,6 +466,24 @@ func (s *session) keep(step int, v *results.Value) (kept bool) {
 	return true
 }
 
+// unkeep forgets a value that was kept.
+func (s *session) unkeep(step int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if v := s.values[step]; v != nil {
+		delete(s.values, step)
+		size := int64(len(v.Envelope) + len(v.Data))
+		s.bytes -= size
+		s.all.bytes.Add(-size)
+	}
+}
+
+// public makes a text fit to be stored and shown: without secrets, and without what
+// Postgres takes in no text.
+func (s *session) public(text string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s.mask(text), "\uFFFD"), "\x00", "\uFFFD")
+}
+
 // drop gives back what the session cached; the caller holds s.mu.
 func (s *session) drop() {
 	s.values = map[int]*results.Value{}
@@ -478,8 +511,8 @@ func (ss *sessions) tidy(ctx context.Context) {
 	}
 }
 
-// forgettable reports whether nobody needs the session; its cache is given back then.
-// A session with a request in flight stays: a cancel must find it.
+// forgettable reports whether nobody needs the session; it ends then, and gives its cache
+// back. One that an activity works with stays: a cancel must find it.
 func (s *session) forgettable() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -487,9 +520,10 @@ func (s *session) forgettable() bool {
 	if s.ended {
 		limit = 5 * time.Second
 	}
-	if s.inFlight > 0 || time.Since(s.touched) < limit {
+	if s.users > 0 || time.Since(s.touched) < limit {
 		return false
 	}
 	s.drop()
+	s.end()
 	return true
 }

@@ -37,6 +37,14 @@ INSERT INTO selections (org_id, run_id, step, chunk, looped, total, first_item, 
 SELECT r.org_id, r.id, $3, $4, $5, $6, $7, $8, $9, $10 FROM runs r WHERE r.org_id = $1 AND r.id = $2 AND r.status = 'running'
 ON CONFLICT DO NOTHING`, org, run, step, chunk, sel.Loop, sel.Total, first, stored.encoding, stored.inline, stored.blob)
 	}
+	if sel.Error != "" {
+		failed := &stepwell.Page{Error: sel.Error, Done: true}
+		args, _, err := s.pageArgs(ctx, stepwell.PageKey{Org: org, Run: run, Step: step, Page: 1}, failed)
+		if err != nil {
+			return false, s.wrap("save selection", err)
+		}
+		b.Queue(insertPage, args...)
+	}
 	results := s.pool.SendBatch(ctx, &b)
 	tag, err := results.Exec()
 	if cerr := results.Close(); err == nil {
