@@ -170,6 +170,7 @@ func (r *run) item(ctx workflow.Context, at Position, last bool) (activities.Out
 		if err != nil || res.Outcome != activities.More {
 			return res.Outcome, err
 		}
+		at.Page = max(at.Page, res.Page) // what was stored before is not gone through
 		at.TookMS, at.Retry = res.TookMS, Retry{}
 	}
 }

@@ -239,6 +239,25 @@ func TestPlainPullOfConcurrentStep(t *testing.T) {
 	}
 }
 
+// TestStoredPagesAreNotGoneThrough: a run that begins with many pages goes on after the
+// last of them.
+func TestStoredPagesAreNotGoneThrough(t *testing.T) {
+	t.Parallel()
+	s := &scripted{}
+	s.page = func(req activities.PageRequest) (activities.PageResult, error) {
+		if req.Page == 1 {
+			return activities.PageResult{Outcome: activities.More, Page: 5000}, nil
+		}
+		return ofLength(5002)(req)
+	}
+	if _, err := s.run(t, workflows.RunInput{Plan: []workflows.PlanStep{{ID: "pull"}}, Settings: workflows.DefaultSettings()}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if len(s.asked) != 3 || s.asked[1].Page != 5001 {
+		t.Errorf("asked for %d pages: %+v", len(s.asked), s.asked[:min(3, len(s.asked))])
+	}
+}
+
 // TestBugsEndRuns: activities that meet internal errors again and again end the run, the
 // finish itself too. A workflow that fails is the sweeper's.
 func TestBugsEndRuns(t *testing.T) {
