@@ -137,7 +137,14 @@ type request struct {
 // startUpstream serves handler and records what it is asked.
 func startUpstream(t *testing.T, handler http.HandlerFunc) *upstream {
 	u := &upstream{requests: map[string][]*request{}}
-	u.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	u.Server = httptest.NewServer(recorded(u, handler))
+	t.Cleanup(u.Close)
+	return u
+}
+
+// recorded is a handler whose requests an upstream records.
+func recorded(u *upstream, handler http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rec := &request{began: time.Now(), header: r.Header.Clone(), uri: r.URL.RequestURI()}
 		key := r.URL.Query().Get("run")
 		u.mu.Lock()
@@ -147,9 +154,7 @@ func startUpstream(t *testing.T, handler http.HandlerFunc) *upstream {
 		u.mu.Lock()
 		rec.ended, rec.aborted = time.Now(), r.Context().Err() != nil
 		u.mu.Unlock()
-	}))
-	t.Cleanup(u.Close)
-	return u
+	})
 }
 
 // of gives the requests of a run so far.
