@@ -5,7 +5,7 @@ BIN := bin
 # Nothing here needs a C compiler; `make race` does.
 export CGO_ENABLED ?= 0
 
-.PHONY: help build run test lint race chaos faults clean stepwell temporald server worker
+.PHONY: help build run test lint race chaos load faults clean stepwell temporald server worker
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -58,6 +58,10 @@ bench-short: $(BIN)/bench $(BIN)/temporald ## the same in less than a minute; fa
 chaos: ROUNDS = 3
 chaos: ## runs under kills and stalls of every process, ROUNDS=3 times each; about ten minutes a round
 	$(GO) test ./e2e -run TestChaos -count 1 -timeout 6h -v -args -rounds $(ROUNDS)
+
+load: ## 2,000 runs under kills, 2,000 reads a second, overload, bad clients, upgrade and rollback; some minutes
+	$(GO) test ./e2e -run 'TestCluster|TestAnswers|TestReads|TestOverload|TestBadClients|TestUpgrade' -count 1 -parallel 1 -timeout 30m -v \
+		-args -cluster.runs 2000 -load.gets 2000 -load.lists 200 -load.runs 20 -load.for 30s -slack 0
 
 faults: ## dies at every passage of every crash point, restarts and looks; about ten minutes
 	$(GO) test ./internal/fault -count 1 -timeout 60m -run 'TestWalk$$' -walk

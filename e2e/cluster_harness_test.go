@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"maps"
 	"net/http"
@@ -20,6 +21,9 @@ import (
 	"stepwell/internal/devstack"
 	"stepwell/internal/devstack/stacktest"
 )
+
+// slack is added to the times that are promised, for a machine that does much else.
+var slack = flag.Duration("slack", 4*time.Second, "by how much promised times may be missed on a busy machine; `make load` allows nothing")
 
 // cluster is servers and workers as processes of their own on one Postgres and one
 // temporald, as an operator runs them.

@@ -97,7 +97,8 @@ func generate(ctx context.Context, perSecond float64, d time.Duration, senders i
 	return rate{perSecond, time.Since(began), latencies, failures}
 }
 
-// check reports a load and checks that it was kept up and every answer was right.
+// check reports a load and checks that every answer was right and 99 of 100 in time, and,
+// on a machine of its own, that the rate was kept up.
 func (r rate) check(t testing.TB, what string, p99 time.Duration) {
 	t.Helper()
 	reached := float64(len(r.latencies)) / r.lasted.Seconds()
@@ -105,10 +106,10 @@ func (r rate) check(t testing.TB, what string, p99 time.Duration) {
 	if len(r.failures) > 0 {
 		t.Errorf("%s: %d wrong answers, the first: %s", what, len(r.failures), r.failures[0])
 	}
-	if at := r.latencies[len(r.latencies)*99/100]; at > p99 {
-		t.Errorf("%s: one of 100 took longer than %s", what, at)
+	if at := r.latencies[len(r.latencies)*99/100]; at > p99+*slack {
+		t.Errorf("%s: one of 100 took %s", what, at)
 	}
-	if reached < 0.9*r.asked {
+	if reached < 0.9*r.asked && *slack == 0 {
 		t.Errorf("%s: %.0f a second were reached, not %.0f", what, reached, r.asked)
 	}
 }

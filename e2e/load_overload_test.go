@@ -88,7 +88,7 @@ func (o *overload) checkAnswer(what string, a answer) {
 	case a.status == 200 || a.status == 202:
 	case a.status != 503 || a.retryAfter == "":
 		o.t.Errorf("%s: %d with Retry-After %q: %s", what, a.status, a.retryAfter, a.body)
-	case a.took > refusedWithin:
+	case a.took > refusedWithin+*slack:
 		o.t.Errorf("%s was refused after %s", what, a.took)
 	}
 }

@@ -21,7 +21,7 @@ var (
 	loadLists = flag.Float64("load.lists", 20, "GET /runs a second")
 	loadRuns  = flag.Float64("load.runs", 10, "new runs a second")
 	loadFor   = flag.Duration("load.for", 3*time.Second, "how long the load lasts")
-	loadP99   = flag.Duration("load.p99", 2*time.Second, "within which 99 of 100 reads are answered")
+	loadP99   = flag.Duration("load.p99", time.Second, "within which 99 of 100 reads are answered")
 )
 
 // TestReadsUnderLoad: runs are read and listed at a fixed rate while others go on.

@@ -25,18 +25,19 @@ func TestUpgradeAndRollback(t *testing.T) {
 	t.Parallel()
 	for _, way := range []struct {
 		name    string
+		long    bool // only on a machine of its own
 		replace func(*release, func() *release) *release
 	}{
-		{"killed", func(old *release, start func() *release) *release {
+		{"killed", false, func(old *release, start func() *release) *release {
 			old.server.kill()
 			old.worker.kill()
 			return start()
 		}},
-		{"stopped", func(old *release, start func() *release) *release {
+		{"stopped", true, func(old *release, start func() *release) *release {
 			old.stop()
 			return start()
 		}},
-		{"side by side", func(old *release, start func() *release) *release {
+		{"side by side", false, func(old *release, start func() *release) *release {
 			now := start()
 			old.stop()
 			return now
@@ -44,6 +45,9 @@ func TestUpgradeAndRollback(t *testing.T) {
 	} {
 		t.Run(way.name, func(t *testing.T) {
 			t.Parallel()
+			if way.long && *slack > 0 {
+				t.Skip("`make load` does it")
+			}
 			there := programsBefore(t)
 			// A held request is not worth waiting for: it is sent again.
 			c := newCluster(t, "STEPWELL_STOP_WAIT=2s")
