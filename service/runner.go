@@ -117,7 +117,11 @@ func (s *Service) StartAndWait(ctx context.Context, n api.NewRun, limit time.Dur
 		}
 		return s.final(ctx, run.OrgID, run.ID)
 	case <-timer.C:
-		return s.Get(ctx, run.OrgID, run.ID)
+		run, err := s.Get(ctx, run.OrgID, run.ID)
+		if err == nil && run.Status.Final() { // at the last moment
+			return s.final(ctx, run.OrgID, run.ID)
+		}
+		return run, err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -208,11 +209,11 @@ func (s *Service) writerOf(ctx context.Context, run *stepwell.Run, v *version, r
 			return s.writeStep(ctx, w, run, r.Step, r.Selects, r.Bytes)
 		}, nil
 	}
-	value, err := s.results.Step(ctx, run.OrgID, run.ID, r.Step, r.Selects)
-	if err != nil || value == nil || value.Data == nil {
+	var whole bytes.Buffer
+	if err := s.writeStep(ctx, &whole, run, r.Step, r.Selects, r.Bytes); err != nil {
 		return nil, err
 	}
-	data, err := v.filters.Apply(value.Data)
+	data, err := v.filters.Apply(whole.Bytes())
 	if err != nil {
 		return nil, nil // refused by a filter
 	}
