@@ -54,8 +54,8 @@ func TestMain(m *testing.M) {
 func waitTogether() {
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
-	if p := flag.Lookup("test.parallel"); !given && p != nil && runtime.GOMAXPROCS(0) < 8 {
-		_ = p.Value.Set("8") // a number: it cannot fail
+	if p := flag.Lookup("test.parallel"); !given && p != nil && runtime.GOMAXPROCS(0) < 12 {
+		_ = p.Value.Set("12") // a number: it cannot fail
 	}
 }
 
