@@ -12,9 +12,9 @@ import (
 // second one.
 const takeOver = 12 * time.Second
 
-// slack is what a machine that runs other tests too may add: a stall of takeOver shortly
+// busyMachine is what a machine that runs other tests too may add: a stall of takeOver shortly
 // before an answer costs just that, and what follows it.
-const slack = 1500 * time.Millisecond
+const busyMachine = 1500 * time.Millisecond
 
 // partSender is the process that sent a run's last request.
 const partSender part = "the sender"
@@ -52,7 +52,7 @@ type stall struct {
 // moments of random pages.
 func (in *installation) surviveStalls(pages int, delay time.Duration, r *rand.Rand, stalls ...stall) {
 	in.t.Helper()
-	limit, extra := time.Duration(pages)*(delay+20*time.Millisecond)+slack, 0
+	limit, extra := time.Duration(pages)*(delay+20*time.Millisecond)+busyMachine, 0
 	longest := limit
 	for _, s := range stalls {
 		longest += takeOver + s.length
