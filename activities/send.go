@@ -178,6 +178,9 @@ func (u *unit) claim(ctx context.Context) (*PageResult, error) {
 	began := time.Now()
 	fault.Point(fault.ClaimUntaken)
 	mine, other, running, err := u.a.Store.TakeClaim(ctx, u.key, u.a.Worker, true, u.def.Idempotent)
+	if err == nil {
+		err = fault.Error(fault.ClaimTaken)
+	}
 	fault.Point(fault.ClaimTaken)
 	switch {
 	case err != nil:
@@ -211,10 +214,12 @@ func (u *unit) release(ctx context.Context) error {
 		return nil
 	}
 	fault.Point(fault.ClaimUnfreed)
-	err := u.a.persist(ctx, u.s, func() error { return u.a.Store.ReleaseClaim(ctx, u.key, u.a.Worker) })
+	err := u.a.persist(ctx, u.s, func() error {
+		return errors.Join(u.a.Store.ReleaseClaim(ctx, u.key, u.a.Worker), fault.Error(fault.ClaimFreed))
+	})
 	fault.Point(fault.ClaimFreed)
 	if err == nil {
-		u.claimed = false
+		u.claimed, u.pull.sent = false, 0
 	}
 	return err
 }
@@ -253,7 +258,9 @@ func (u *unit) retry(ctx context.Context, at engine.Attempt, header http.Header)
 	if after >= time.Second {
 		wait := stepwell.Waiting{Reason: reason, Until: time.Now().Add(after)}
 		// Not given up while the store is away: the request would go out again before its time.
-		if err := u.a.persist(ctx, u.s, func() error { return u.a.Store.SetWait(ctx, u.key, wait) }); err != nil {
+		if err := u.a.persist(ctx, u.s, func() error {
+			return errors.Join(u.a.Store.SetWait(ctx, u.key, wait), fault.Error(fault.WaitRecorded))
+		}); err != nil {
 			return res, true, "", err
 		}
 		fault.Point(fault.WaitRecorded)

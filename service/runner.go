@@ -58,6 +58,9 @@ func (s *Service) Start(ctx context.Context, n api.NewRun) (*stepwell.Run, error
 	if err := s.record(ctx, run, n); err != nil {
 		return nil, err
 	}
+	if err := fault.Error(fault.RunRecorded); err != nil {
+		return nil, err
+	}
 	fault.Point(fault.RunRecorded)
 	s.dispatch(ctx, run.OrgID, run.ID, n.Tool)
 	return run, nil
@@ -140,6 +143,9 @@ func (s *Service) Cancel(ctx context.Context, org, id string) (*stepwell.Run, er
 	defer s.acks.forget(ref)
 	fault.Point(fault.CancelUnsaved)
 	_, err := s.Store.AbortRun(work, org, id, "Run cancelled by user")
+	if err == nil {
+		err = fault.Error(fault.CancelSaved)
+	}
 	fault.Point(fault.CancelSaved)
 	if err != nil {
 		return nil, err

@@ -98,6 +98,10 @@ func otherJourneys() []journey {
 		{plans: []string{at(fault.CancelSaved, "kill", 1), at(fault.SweptCancelled, "kill", 1)}, shape: cancelled},
 		{plans: []string{at(fault.CancelStopped, "kill", 1)}, shape: cancelled},
 		{plans: []string{at(fault.CancelSent, "kill", 1)}, shape: cancelled},
+		{plans: []string{at(fault.RunRecorded, "lose", 1)}},
+		{plans: []string{at(fault.CancelSaved, "lose", 1)}, shape: cancelled},
+		{plans: []string{at(fault.ClaimTaken, "lose", 1) + "," + at(fault.ClaimFreed, "lose", 1) + "," + at(fault.WaitRecorded, "lose", 1)}},
+		{plans: []string{at(fault.ClaimTaken, "lose", 2) + "," + at(fault.WaitRecorded, "lose", 2)}},
 		{plans: []string{at(fault.SelectSaved, "lose", 1)}},
 		{plans: []string{at(fault.PageSaved, "lose", 1)}},
 		{plans: []string{at(fault.FinishSaved, "lose", 1)}},
@@ -117,7 +121,7 @@ func TestWalk(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if !*walk {
+	if !*walk && *only == "" {
 		travel(t, upstream, chosen())
 		return
 	}
