@@ -95,6 +95,7 @@ type Progress struct {
 	Item       int
 	Items      int64
 	Bytes      int64
+	Rate       float64 // items a second lately; known to those who watch
 	WaitingFor *Waiting
 }
 

@@ -164,6 +164,14 @@ func (s *streamWriter) Write(p []byte) (int, error) {
 	return n, nil
 }
 
+// push sends what is held at once, through to the network.
+func (s *streamWriter) push() error {
+	if err := s.flush(); err != nil {
+		return err
+	}
+	return s.out.control.Flush()
+}
+
 func (s *streamWriter) flush() error {
 	if s.out.status == 0 {
 		s.out.begin(s.status)

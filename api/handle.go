@@ -21,6 +21,7 @@ type request struct {
 	caller *stepwell.Caller
 	vars   map[string]string // of the path, decoded
 	query  url.Values
+	header http.Header
 	body   object // of routes that take one
 	fields *reader
 	base   string // address of the API with the /v1, for links
@@ -113,6 +114,7 @@ func (a *API) limited(r *http.Request, out *answerWriter, rt *route, req *reques
 
 // handle does the steps of a request in the order in which their errors answer.
 func (a *API) handle(ctx context.Context, r *http.Request, out *answerWriter, rt *route, req *request) (res *response, err error) {
+	req.header = r.Header
 	var queryErr error
 	if req.query, queryErr = url.ParseQuery(r.URL.RawQuery); queryErr != nil {
 		queryErr = stepwell.Invalid("invalid_query", "The query is malformed: percent-encode its names and values")

@@ -253,6 +253,19 @@ func (m memoryRuns) Get(_ context.Context, org, id string) (*stepwell.Run, error
 	return nil, stepwell.NotFound("Run")
 }
 
+func (m memoryRuns) Watch(ctx context.Context, org, id string, visit func(*stepwell.Run) error) error {
+	r, err := m.Get(ctx, org, id)
+	if err != nil {
+		return err
+	}
+	if err := visit(r); err != nil || r.Status.Final() {
+		return err
+	}
+	ended := *r
+	ended.Status, ended.Error, ended.CompletedAt = stepwell.RunAborted, "Run cancelled by user", memoryTime
+	return visit(&ended)
+}
+
 func (m memoryRuns) List(_ context.Context, _ string, q RunQuery) (Listed[*stepwell.Run], error) {
 	var l Listed[*stepwell.Run]
 	for _, id := range []string{"run-3", "run-2", "run-1"} {

@@ -113,6 +113,10 @@ type Runs interface {
 	// when it has some of at most stepwell.MaxInlineData bytes. Tool is shared and must
 	// not be changed.
 	Get(ctx context.Context, orgID, id string) (*stepwell.Run, error)
+	// Watch calls visit with a run, as Get gives it, at once and then whenever it has
+	// moved, and ends after a final one, with visit's error, or when ctx ends. It is
+	// cheap to have many watchers of a run. The run must not be changed.
+	Watch(ctx context.Context, orgID, id string, visit func(*stepwell.Run) error) error
 	// List gives runs without Tool, Data, StepResults and Progress. Inputs over
 	// stepwell.MaxInlineData bytes need not be there: lists do not show them.
 	List(ctx context.Context, orgID string, q RunQuery) (Listed[*stepwell.Run], error)

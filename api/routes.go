@@ -49,6 +49,7 @@ func (a *API) routes() []route {
 		{"POST", tool + "/run", execute, ok, optionalBody, true, on(parseRunRequest, a.startRun)},
 		{"GET", run, read, ok, noBody, false, on(nothing, a.getRun)},
 		{"GET", run + "/results", read, ok, noBody, true, on(nothing, a.getResults)},
+		{"GET", run + "/events", read, ok, noBody, true, on(nothing, a.events)},
 		{"POST", run + "/rerun", execute, ok, optionalBody, true, on(parseRerunRequest, a.rerun)},
 		{"POST", run + "/cancel", execute, ok, noBody, false, on(nothing, a.cancelRun)},
 		{"GET", "/runs", read, ok, noBody, false, on(parseRunQuery, a.listRuns)},

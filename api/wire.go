@@ -97,11 +97,19 @@ func (a *API) wireWholeRun(r *stepwell.Run, base string) v1.Run {
 		t.WebhookURL = secret.RedactURL(t.WebhookURL)
 		out.Tool = &t
 	}
-	if p := r.Progress; p != nil && !r.Status.Final() {
-		out.Progress = &v1.Progress{Step: p.Step, Page: p.Page, Item: p.Item, Items: p.Items, Bytes: p.Bytes}
-		if w := p.WaitingFor; w != nil {
-			out.Progress.WaitingFor = &v1.Waiting{Reason: w.Reason, Until: wireTime(w.Until)}
-		}
+	out.Progress = wireProgress(r)
+	return out
+}
+
+// wireProgress maps the progress of a running run; nil for others.
+func wireProgress(r *stepwell.Run) *v1.Progress {
+	p := r.Progress
+	if p == nil || r.Status.Final() {
+		return nil
+	}
+	out := &v1.Progress{Step: p.Step, Page: p.Page, Item: p.Item, Items: p.Items, Bytes: p.Bytes, Rate: p.Rate}
+	if w := p.WaitingFor; w != nil {
+		out.WaitingFor = &v1.Waiting{Reason: w.Reason, Until: wireTime(w.Until)}
 	}
 	return out
 }

@@ -91,6 +91,7 @@ type call struct {
 	path   string // below the base address, escaped
 	query  url.Values
 	body   any // nil for none
+	header http.Header
 	// repeatable says that doing it twice is the same as doing it once.
 	repeatable bool
 }
@@ -170,6 +171,9 @@ func (c *Client) once(ctx context.Context, in call, body []byte) (res *http.Resp
 	req, err := http.NewRequestWithContext(ctx, in.method, address, bytes.NewReader(body))
 	if err != nil {
 		return nil, 0, fmt.Errorf("%s %s: %w", in.method, in.path, err)
+	}
+	for name, values := range in.header {
+		req.Header[name] = values
 	}
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")

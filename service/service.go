@@ -55,6 +55,7 @@ type Service struct {
 	used     usedKeys
 	started  startedRuns
 	acks     acks
+	watches  watches
 	wg       sync.WaitGroup // of short work begun by notices
 }
 
@@ -72,6 +73,7 @@ func New(c Config) *Service {
 		ended: newCache[store.RunRef, stepwell.Run](endedKept, endedFor), reached: newCache[store.RunRef, *stepwell.Progress](10_000, progressFor),
 		memory: semaphore.NewWeighted(resultMemory), open: newOpenCounts()}
 	s.used.at = map[[2]string]time.Time{}
+	s.watches.byRun = map[store.RunRef]*watch{}
 	s.acks.byRun = map[store.RunRef]*ackWait{}
 	s.notifier = store.NewNotifier(c.Store, c.ListenURL, s.handle, s.missed, c.Log)
 	return s

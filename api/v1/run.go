@@ -87,7 +87,15 @@ type Progress struct {
 	Item       int      `json:"item,omitempty"`
 	Items      int64    `json:"items"`
 	Bytes      int64    `json:"bytes"`
+	Rate       float64  `json:"rate,omitempty"` // items a second lately; in events only
 	WaitingFor *Waiting `json:"waitingFor,omitempty"`
+}
+
+// Event is one server-sent event of GET /runs/<runId>/events.
+type Event struct {
+	ID       string    // where the run stands; sent back as Last-Event-ID it resumes the stream
+	Run      *Run      // of a status event: the run without its data
+	Progress *Progress // of a progress event
 }
 
 // Waiting names what a run waits for, and until when.
