@@ -296,7 +296,9 @@ func TestSentClaimIsAnUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	m, u := newMemory(oneStep("POST")), &upstream{}
 	w := startWorker(t, "a", m, u)
-	u.answer = func(int, outbound.Request) (*outbound.Response, error) { return nil, errors.New("the process lost its way") }
+	u.answer = func(int, outbound.Request) (*outbound.Response, error) {
+		return nil, errors.New("the process lost its way")
+	}
 	if _, err := w.page(1, false); err == nil {
 		t.Fatal("the activity has an outcome")
 	}

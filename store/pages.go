@@ -182,7 +182,7 @@ GROUP BY step ORDER BY step`, org, run)
 	return out, s.wrap("summarize steps", err)
 }
 
-// SetWait records what an item of a run waits for; ClearWait ends it.
+// SetWait records what an item of a run waits for, and until when.
 func (s *Store) SetWait(ctx context.Context, k stepwell.PageKey, w stepwell.Waiting) error {
 	_, err := s.pool.Exec(ctx, `
 INSERT INTO waits (org_id, run_id, step, item, reason, wait_until)
