@@ -20,7 +20,7 @@ var upgradeFrom = flag.String("upgrade.from", "", "commit or tag of the release 
 // Where the release before is looked for when no commit says that it is one.
 const (
 	commitsBack = 20
-	tryBuilding = 5 // commits, from that one on, until one builds
+	tryBuilding = 15 // commits, from that one on, until one builds
 )
 
 // before are the programs of the release before, for all tests of this process.
