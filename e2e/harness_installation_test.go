@@ -46,6 +46,7 @@ type installation struct {
 func startDev(t testing.TB, workers int, env ...string) *installation {
 	t.Helper()
 	in := newInstallation(t)
+	stacktest.Seed(t, in.dataDir())
 	address := freeAddress(t)
 	in.dev = in.process("dev", "stepwell", []string{"dev", "--listen", address, "--data-dir", in.dataDir()}, env)
 	in.use("http://" + address + "/v1")
@@ -87,7 +88,7 @@ func newInstallation(t testing.TB) *installation {
 		t.Fatal(err)
 	}
 	in := &installation{t: t, dir: dir, upstream: newUpstream(t)}
-	if err := os.MkdirAll(filepath.Join(in.dataDir(), "blobs"), 0o700); err != nil {
+	if err := os.MkdirAll(in.dataDir(), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	return in

@@ -123,6 +123,18 @@ func start(o devstack.Options) (*devstack.Stack, error) {
 	return devstack.Start(ctx, o)
 }
 
+// Seed fills an empty data directory with databases that are made already, for a
+// program under test that starts its own stack there: that saves it two or three
+// seconds.
+func Seed(t testing.TB, dir string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+	defer cancel()
+	if err := seed(ctx, devstack.Options{DataDir: dir, Temporald: Binary(t)}); err != nil {
+		t.Fatal("seed a data directory: ", err)
+	}
+}
+
 // Database makes an empty database for a test and gives its postgres:// URL.
 // The database goes with the test.
 func Database(t testing.TB, stack *devstack.Stack) string {
