@@ -113,6 +113,9 @@ func (s *session) report(run *stepwell.Run, f stepwell.Finish) {
 		row := stepwell.StepResult{StepID: s.tool.def.Steps[i].ID, Success: v.Success, Error: k.last.Error}
 		if s.tool.def.Steps[i].Paginated() {
 			row.Pages, row.Items, row.EndedBy = k.high, k.records, k.last.EndedBy
+			if row.Error != "" {
+				row.Pages-- // a failure is stored as a page of its own
+			}
 		}
 		row.Data = results.RowData(s.tool.filters(), v)
 		rows = append(rows, row)
@@ -240,6 +243,13 @@ func (a *Activities) reference(ctx context.Context, s *session, step int) (*step
 				size, failed = sum.Bytes, sum.Failed > 0 && sum.Failed == sum.Items
 			}
 		}
+	}
+	if failed && s.tool.def.Steps[step].DataSelector != "" {
+		sel, err := a.Store.Selection(ctx, s.key.org, s.key.run, step)
+		if err != nil {
+			return nil, err
+		}
+		failed = sel == nil || !sel.Loop // a loop's data is its envelopes, of failed items too
 	}
 	if failed {
 		return nil, nil
