@@ -20,6 +20,7 @@ const deleteClaim = `DELETE FROM claims WHERE org_id = $1 AND run_id = $2 AND st
 // workers that have been gone for a day.
 func (s *Store) RenewWorker(ctx context.Context, worker string) error {
 	_, err := s.pool.Exec(ctx, `
+WITH gone AS (DELETE FROM workers WHERE lease_until < clock_timestamp() - interval '1 day' AND id <> $1)
 INSERT INTO workers (id, lease_until) VALUES ($1, clock_timestamp() + $2)
 ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until`, worker, WorkerLease)
 	return s.wrap("renew worker", err)

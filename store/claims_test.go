@@ -80,6 +80,22 @@ func TestClaimOfAWorkerWithoutALease(t *testing.T) {
 	}
 }
 
+func TestLongGoneWorkersAreForgotten(t *testing.T) {
+	t.Parallel()
+	ts := newStore(t)
+	for _, id := range []string{"gone", "asleep", "stopped"} {
+		ts.noError(ts.RenewWorker(t.Context(), id))
+	}
+	_, err := ts.pool.Exec(t.Context(), `UPDATE workers SET lease_until = lease_until - interval '2 days' WHERE id <> 'stopped'`)
+	ts.noError(err)
+	ts.noError(ts.RenewWorker(t.Context(), "asleep"))
+	var ids []string
+	ts.noError(ts.pool.QueryRow(t.Context(), `SELECT array_agg(id ORDER BY id) FROM workers`).Scan(&ids))
+	if !slices.Equal(ids, []string{"asleep", "stopped"}) {
+		t.Errorf("workers are %v", ids)
+	}
+}
+
 func TestClaimsGoWithTheirPageAndRun(t *testing.T) {
 	t.Parallel()
 	ts := newStore(t)
