@@ -17,7 +17,9 @@ import (
 	"stepwell"
 	"stepwell/engine"
 	"stepwell/internal/fault"
+	"stepwell/internal/metrics"
 	"stepwell/internal/outbound"
+	"stepwell/internal/tracing"
 	"stepwell/results"
 )
 
@@ -37,6 +39,7 @@ type Pages interface {
 	Summaries(ctx context.Context, org, run string) ([]stepwell.StepSummary, error)
 	SaveSelection(ctx context.Context, org, run string, step int, sel *stepwell.Selection) (saved bool, err error)
 	SetWait(ctx context.Context, k stepwell.PageKey, w stepwell.Waiting) error
+	WaitLeft(ctx context.Context, k stepwell.PageKey) (time.Duration, error)
 }
 
 // Claims keeps who has which request in flight.
@@ -61,7 +64,7 @@ type Sender interface {
 	Do(ctx context.Context, r outbound.Request) (*outbound.Response, error)
 }
 
-// Config is what activities need. All fields are required.
+// Config is what activities need. All fields but Metrics and Tracer are required.
 type Config struct {
 	Worker    string // unique id of this process
 	Store     Store
@@ -70,8 +73,10 @@ type Config struct {
 	Masker    func(secrets []string) func(string) string // makes a function that hides secrets in a text
 	// Ended is told of every run that this process finished, before its workflow task
 	// completes. The run has Data and StepResults when they were at hand.
-	Ended func(r *stepwell.Run)
-	Log   *zap.Logger
+	Ended   func(r *stepwell.Run)
+	Log     *zap.Logger
+	Metrics *metrics.Metrics // nil counts nothing
+	Tracer  *tracing.Tracer  // nil makes no traces
 }
 
 // Activities are the activities of one worker process.
@@ -113,12 +118,20 @@ func (a *Activities) Close(ctx context.Context) {
 func (a *Activities) renewLease() {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
+	renewed := time.Now()
 	for {
 		ctx, cancel := context.WithTimeout(a.base, 2*time.Second)
-		if err := a.Store.RenewWorker(ctx, a.Worker); err != nil && a.base.Err() == nil {
+		err := a.Store.RenewWorker(ctx, a.Worker)
+		cancel()
+		switch {
+		case err == nil:
+			if time.Since(renewed) > workerLease {
+				a.Metrics.LeaseLost(metrics.WorkerLease)
+			}
+			renewed = time.Now()
+		case a.base.Err() == nil:
 			a.Log.Warn("the worker's lease was not renewed", zap.Error(err))
 		}
-		cancel()
 		select {
 		case <-a.base.Done():
 			return
@@ -126,6 +139,10 @@ func (a *Activities) renewLease() {
 		}
 	}
 }
+
+// workerLease is how long others take this process for alive after a renewal: the
+// store's constant, for counting only.
+const workerLease = 4 * time.Second
 
 // localPatience is how long a local activity waits for its flight: one that never
 // reaches the workflow task's heartbeat never runs twice (design, "Which kind of activity").
@@ -170,11 +187,14 @@ func (a *Activities) Finish(ctx context.Context, req FinishRequest) (FinishResul
 // when the activity ends first.
 func await[R any](ctx context.Context, a *Activities, key stepwell.PageKey, until time.Time, work func(context.Context, *lease) (R, error), isPending func(R) bool, pending R) (R, error) {
 	local := activity.GetInfo(ctx).IsLocalActivity
-	l := newLease(until)
+	l := newLease(until, a.Metrics)
+	begin := func(base context.Context) (any, error) { return work(a.Tracer.Carry(base, ctx), l) }
 	if local {
+		began := time.Now()
+		defer func() { a.Metrics.Local(time.Since(began)) }()
 		patience := time.NewTimer(localPatience)
 		defer patience.Stop()
-		f := a.flights.join(key, func(ctx context.Context) (any, error) { return work(ctx, l) })
+		f := a.flights.join(key, begin)
 		select {
 		case <-f.done:
 			return ended[R](f)
@@ -186,7 +206,7 @@ func await[R any](ctx context.Context, a *Activities, key stepwell.PageKey, unti
 	beat := time.NewTicker(heartbeatEvery)
 	defer beat.Stop()
 	for {
-		f := a.flights.join(key, func(ctx context.Context) (any, error) { return work(ctx, l) })
+		f := a.flights.join(key, begin)
 		for waiting := true; waiting; {
 			select {
 			case <-f.done:

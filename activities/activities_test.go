@@ -33,6 +33,7 @@ type memory struct {
 	pages      map[stepwell.PageKey]stepwell.Page
 	claims     map[stepwell.PageKey]stepwell.Claim
 	selection  *stepwell.Selection
+	wait       time.Time
 }
 
 func newMemory(tool *stepwell.Tool) *memory {
@@ -159,10 +160,17 @@ func (m *memory) SaveSelection(_ context.Context, org, run string, step int, sel
 	return true, m.did("SaveSelection")
 }
 
-func (m *memory) SetWait(context.Context, stepwell.PageKey, stepwell.Waiting) error {
+func (m *memory) SetWait(_ context.Context, _ stepwell.PageKey, w stepwell.Waiting) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.wait = w.Until
 	return m.did("SetWait")
+}
+
+func (m *memory) WaitLeft(context.Context, stepwell.PageKey) (time.Duration, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return max(0, time.Until(m.wait)), nil
 }
 
 func (m *memory) RenewWorker(context.Context, string) error { return nil }
@@ -421,6 +429,13 @@ func TestWaitsOutlastTheStore(t *testing.T) {
 	m.fails["SetWait"] = away
 	if res, err := w.page(1, false); err != nil || res.Outcome != Retry || res.AfterMS != 7000 || u.sent != 1 {
 		t.Errorf("%+v, error %v, after %d requests", res, err, u.sent)
+	}
+	// The activity's outcome is lost: it is made again, here or by another worker.
+	for _, again := range []*worker{w, startWorker(t, "b", m, u)} {
+		res, err := again.page(1, false)
+		if err != nil || res.Outcome != Retry || !res.Asked || res.AfterMS < 5000 || res.AfterMS > 7000 || u.sent != 1 {
+			t.Errorf("again: %+v, error %v, after %d requests", res, err, u.sent)
+		}
 	}
 }
 

@@ -79,6 +79,7 @@ func (a *Activities) end(ctx context.Context, s *session, f stepwell.Finish) (Fi
 	}
 	run.Status, run.Error, run.Warnings = f.Status, f.Error, f.Warnings
 	s.report(&run, f)
+	a.observeEnd(&run)
 	a.Ended(&run)
 	fault.Point(fault.FinishTold)
 	s.finish()

@@ -3,6 +3,8 @@ package activities
 import (
 	"sync"
 	"time"
+
+	"stepwell/internal/metrics"
 )
 
 // lease says for how long an activity may still send. A local activity's ends at a
@@ -14,9 +16,14 @@ type lease struct {
 	until time.Time // fixed; zero for a regular activity
 	last  time.Time // renewal of a regular activity
 	gone  bool
+
+	metrics *metrics.Metrics
+	counted bool // as lost
 }
 
-func newLease(until time.Time) *lease { return &lease{until: until, last: time.Now()} }
+func newLease(until time.Time, m *metrics.Metrics) *lease {
+	return &lease{until: until, last: time.Now(), metrics: m}
+}
 
 // renew extends a regular activity's lease if it is not lost yet.
 func (l *lease) renew() {
@@ -38,7 +45,19 @@ func (l *lease) end() {
 func (l *lease) lost() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.expired()
+	lost := l.expired()
+	if lost && !l.counted {
+		l.counted = true
+		l.metrics.LeaseLost(l.kind())
+	}
+	return lost
+}
+
+func (l *lease) kind() metrics.Lease {
+	if l.until.IsZero() {
+		return metrics.RegularLease
+	}
+	return metrics.LocalLease
 }
 
 func (l *lease) expired() bool {

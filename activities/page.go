@@ -34,7 +34,9 @@ type unit struct {
 func (u *unit) run(ctx context.Context) (PageResult, error) {
 	began := time.Now()
 	res, err := u.page(ctx)
-	res.TookMS = time.Since(began).Milliseconds()
+	took := time.Since(began)
+	u.observe(res, err, took)
+	res.TookMS = took.Milliseconds()
 	return res, err
 }
 
@@ -59,6 +61,10 @@ func (u *unit) page(ctx context.Context) (PageResult, error) {
 	}
 	if res, decided, err := u.others(ctx); decided || err != nil {
 		return res, err
+	}
+	if left := time.Until(u.pull.until); left > 0 {
+		// Another activity was told to wait, and its outcome was lost.
+		return PageResult{Outcome: Retry, AfterMS: left.Milliseconds() + 1, Asked: true}, nil
 	}
 	if u.current, err = u.item(ctx); err != nil {
 		return PageResult{}, err
@@ -129,7 +135,9 @@ func (u *unit) others(ctx context.Context) (res PageResult, decided bool, err er
 		u.s.running(began)
 		if claim == nil || !claim.Alive || claim.Worker == u.a.Worker {
 			u.tookOver = u.req.Contended || claim != nil
-			return res, false, nil
+			left, err := u.a.Store.WaitLeft(ctx, u.key)
+			u.pull.until = time.Now().Add(left)
+			return res, false, err
 		}
 		if u.lease.lost() {
 			return PageResult{Outcome: Pending}, true, nil
@@ -227,6 +235,7 @@ func (u *unit) lostRace(ctx context.Context) (PageResult, error) {
 	if head == nil {
 		return PageResult{}, fmt.Errorf("page %d was not saved, though the run is running", u.key.Page)
 	}
+	u.a.Metrics.AskedTwice()
 	return resultOf(head), u.pull.advance(head)
 }
 

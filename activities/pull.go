@@ -22,6 +22,7 @@ type pull struct {
 	seen  map[string]bool // cursors
 	met   bool            // claims of others were looked for
 	sent  int             // the last page whose request began to be sent
+	until time.Time       // before which nothing is sent, because a request is to be repeated then
 	at    time.Time       // when known was last known to be all
 }
 

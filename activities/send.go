@@ -102,7 +102,7 @@ func (u *unit) send(ctx context.Context, req *engine.Request) (answer *outbound.
 	defer cut()
 	settle := u.accompany(ctx, cut)
 	fault.Point(fault.RequestUnsent)
-	answer, err = u.a.Sender.Do(sending, outbound.Request{Method: req.Method, URL: req.URL, Header: req.Header, Body: req.Body,
+	answer, err = u.exchange(ctx, sending, outbound.Request{Method: req.Method, URL: req.URL, Header: req.Header, Body: req.Body,
 		Repeatable: u.def.Repeatable(), Timeout: timeout, CredentialHeaders: req.CredentialHeaders})
 	fault.Point(fault.RequestDone)
 	done()
@@ -111,6 +111,7 @@ func (u *unit) send(ctx context.Context, req *engine.Request) (answer *outbound.
 		return answer, nil, nil
 	}
 	if stored != nil {
+		u.a.Metrics.AskedTwice()
 		res := resultOf(stored)
 		return nil, &res, u.pull.advance(stored)
 	}
@@ -263,6 +264,7 @@ func (u *unit) retry(ctx context.Context, at engine.Attempt, header http.Header)
 		}); err != nil {
 			return res, true, "", err
 		}
+		u.pull.until = wait.Until
 		fault.Point(fault.WaitRecorded)
 	}
 	return PageResult{Outcome: Retry, AfterMS: (after + time.Millisecond - 1).Milliseconds(), Asked: !counts,

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -29,6 +30,7 @@ type want struct {
 
 var successes = []want{
 	{name: "health", method: "GET", path: "/health", key: "-", status: 200, has: []string{`"status":"ok"`}},
+	{name: "ready", method: "GET", path: "/health/ready", key: "-", status: 200, has: []string{`"status":"ok"`, `"checks":{}`}},
 	{name: "openapi", method: "GET", path: "/openapi.yaml", key: "-", status: 200, has: []string{"openapi: 3.0.3"}},
 	{name: "me", method: "GET", path: "/me", status: 200, has: []string{`{"userId":"ann","orgId":"acme","orgName":"Acme","role":"admin"}`}},
 	{name: "me of a runner", method: "GET", path: "/me", key: "runner-key", status: 200, has: []string{`"tools":["orders"]`}},
@@ -367,14 +369,56 @@ func TestListsLeaveLargeInputsOut(t *testing.T) {
 	}
 }
 
-func TestHealth(t *testing.T) {
+func TestReady(t *testing.T) {
 	t.Parallel()
-	h := newTestAPI(newMemory(), func(c *Config) { c.Health = func(context.Context) error { return errors.New("no database") } })
-	res, body := adminAsks(t, h, "GET", "/health", "")
-	if res.StatusCode != 503 || strings.Contains(body, "database") {
-		t.Errorf("%d %s", res.StatusCode, body)
+	away := errors.New("dial tcp 10.1.2.3:5432: no")
+	for _, test := range []struct {
+		name   string
+		checks []Check
+		status int
+		want   string
+	}{
+		{"all is there", []Check{{"postgres", true, nil}, {"temporal", false, nil}}, 200, `"status":"ok","checks":{"postgres":"ok","temporal":"ok"}`},
+		{"one that can wait", []Check{{"postgres", true, nil}, {"temporal", false, away}}, 200, `"status":"degraded","checks":{"postgres":"ok","temporal":"down"}`},
+		{"one that is needed", []Check{{"postgres", true, away}, {"temporal", false, away}}, 503, `it lacks: postgres. Try`},
+	} {
+		h := newTestAPI(newMemory(), func(c *Config) { c.Ready = func(context.Context) []Check { return test.checks } })
+		res, body := adminAsks(t, h, "GET", "/health/ready", "")
+		if res.StatusCode != test.status || !strings.Contains(body, test.want) || strings.Contains(body, "10.1.2.3") {
+			t.Errorf("%s: %d %s", test.name, res.StatusCode, body)
+		}
+		if test.status == 503 && res.Header.Get("Retry-After") == "" {
+			t.Errorf("%s: no Retry-After", test.name)
+		}
+		loadDocument(t).check(t, "GET", "/v1/health/ready", res, []byte(body))
+		if res, body := adminAsks(t, h, "GET", "/health", ""); res.StatusCode != 200 {
+			t.Errorf("%s: the server lives, and says %d %s", test.name, res.StatusCode, body)
+		}
 	}
-	loadDocument(t).check(t, "GET", "/v1/health", res, []byte(body))
+}
+
+// TestMeasure checks what is counted of each answer: routes, not paths, and nothing of a
+// caller's invention.
+func TestMeasure(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var got []string
+	h := newTestAPI(newMemory(), func(c *Config) {
+		c.Measure = func(method, route string, status int, took time.Duration) {
+			mu.Lock()
+			defer mu.Unlock()
+			got = append(got, fmt.Sprint(method, " ", route, " ", status))
+			if took <= 0 {
+				t.Errorf("%s took %s", route, took)
+			}
+		}
+	})
+	adminAsks(t, h, "GET", "/tools/none", "")
+	adminAsks(t, h, "GET", "/health", "")
+	adminAsks(t, h, "GET", "/wp-login.php", "")
+	if want := "GET /tools/{toolId} 404, GET /health 200, GET  404"; strings.Join(got, ", ") != want {
+		t.Errorf("%q, want %q", strings.Join(got, ", "), want)
+	}
 }
 
 func TestLinksUsePublicAddress(t *testing.T) {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"stepwell/internal/tracing"
 )
 
 // Defaults of Config.
@@ -24,20 +26,26 @@ const (
 	bodySilence    = 30 * time.Second // between two reads of a body, and two writes of an answer
 	idleTimeout    = 2 * time.Minute  // of a kept connection
 	requestTimeout = 30 * time.Second // for handling a request, waiting for a run apart, or a part of a stream
-	healthTimeout  = 2 * time.Second
+	readyTimeout   = 5 * time.Second
 	maxHeaderBytes = 64 << 10
 )
 
-// Config is what the API is made of. The ports are required; Health may be nil.
+// Config is what the API is made of. The ports are required; Ready, Tracer and Measure
+// may be nil.
 type Config struct {
 	Keys      Keys
 	Tools     Tools
 	Validator Validator
 	Runs      Runs
 	Runner    Runner
-	// Health reports whether requests can be served; an error makes GET /health a 503.
-	Health func(context.Context) error
-	Log    *zap.Logger // default: no log
+	// Ready looks at each thing that the service depends on, for GET /health/ready. It is
+	// called for everybody who asks, so it should remember for a moment what it saw.
+	Ready  func(context.Context) []Check
+	Tracer *tracing.Tracer
+	// Measure is told of every answer; route is empty for a path that there is not, status
+	// 0 for a connection that was cut off.
+	Measure func(method, route string, status int, took time.Duration)
+	Log     *zap.Logger // default: no log
 
 	SyncWait  time.Duration // how long a synchronous caller waits; default DefaultSyncWait
 	MaxBody   int64         // bytes of a request body, below 2 GiB; default DefaultMaxBody
@@ -65,6 +73,9 @@ type API struct {
 func New(c Config) *API {
 	if c.Log == nil {
 		c.Log = zap.NewNop()
+	}
+	if c.Measure == nil {
+		c.Measure = func(string, string, int, time.Duration) {}
 	}
 	orDefault(&c.SyncWait, DefaultSyncWait)
 	orDefault(&c.MaxBody, DefaultMaxBody)

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"stepwell"
+	"stepwell/internal/tracing"
 )
 
 // request is what a handler sees of an HTTP request.
@@ -29,6 +30,17 @@ type request struct {
 
 	tool *stepwell.Tool // of routes on a {toolId}
 	run  *stepwell.Run  // of routes on a {runId}
+}
+
+// about gives the ids of the tool and the run that the request turned out to be about.
+func (req *request) about() (tool, run string) {
+	if req.tool != nil {
+		tool = req.tool.ID
+	}
+	if req.run != nil {
+		tool, run = req.run.ToolID, req.run.ID
+	}
+	return tool, run
 }
 
 // response is what a handler answers. At most one of body, parts and stream is set.
@@ -67,13 +79,14 @@ func nothing(*request) (none, error) { return none{}, nil }
 // serve is the one adapter between HTTP and handlers.
 func (a *API) serve(w http.ResponseWriter, r *http.Request, rt *route, vars map[string]string) {
 	started := time.Now()
-	req := &request{vars: vars, trace: traceOf(r), base: a.base(r)}
+	r, span := a.Tracer.Receive(r, rt.path)
+	req := &request{vars: vars, trace: traceOf(r, span.TraceID()), base: a.base(r)}
 	out := a.newAnswer(r.Context(), w, &req.trace)
 	if r.ContentLength != 0 {
 		out.readSoon() // holds for what net/http reads of the body after a refusal, too
 	}
 	defer out.finish()
-	defer func() { a.note(r, rt, req, out, started) }()
+	defer func() { a.note(r, rt, req, out, started, span) }()
 	defer func() {
 		if v := recover(); v != nil {
 			a.recovered(out, r, rt, v)
@@ -188,10 +201,14 @@ func (a *API) base(r *http.Request) string {
 
 var tracePattern = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
 
-// traceOf gives the caller's trace id when it has an acceptable one, else a new one.
-func traceOf(r *http.Request) string {
+// traceOf gives the caller's trace id when it has an acceptable one, else that of the
+// span, else a new one.
+func traceOf(r *http.Request, ofSpan string) string {
 	if t := r.Header.Get("X-Trace-Id"); t != "" && tracePattern.MatchString(t) {
 		return t
+	}
+	if ofSpan != "" {
+		return ofSpan
 	}
 	var b [16]byte
 	rand.Read(b[:]) // never fails
@@ -200,7 +217,8 @@ func traceOf(r *http.Request) string {
 
 // refuse answers a request that reaches no route.
 func (a *API) refuse(w http.ResponseWriter, r *http.Request, err error, header http.Header) {
-	trace := traceOf(r)
+	started := time.Now()
+	trace := traceOf(r, "")
 	out := a.newAnswer(r.Context(), w, &trace)
 	res := errorAnswer(err)
 	for name, values := range header {
@@ -209,6 +227,7 @@ func (a *API) refuse(w http.ResponseWriter, r *http.Request, err error, header h
 	if r.ContentLength != 0 {
 		out.readSoon() // net/http reads on after the answer
 	}
+	defer func() { a.Measure(r.Method, "", out.status, time.Since(started)) }()
 	out.send(&route{}, res)
 }
 
@@ -225,9 +244,22 @@ func (a *API) recovered(out *answerWriter, r *http.Request, rt *route, v any) {
 	out.send(rt, errorAnswer(errors.New("panic")))
 }
 
-// note logs one line for each request: failures of the service as errors, the rest
-// for debugging. It holds no query and no header, where keys may be.
-func (a *API) note(r *http.Request, rt *route, req *request, out *answerWriter, started time.Time) {
+// note counts each request, ends its span and logs one line for it: failures of the
+// service as errors, the rest for debugging. None of them holds a query or a header,
+// where keys may be.
+func (a *API) note(r *http.Request, rt *route, req *request, out *answerWriter, started time.Time, span *tracing.Span) {
+	took := time.Since(started)
+	a.Measure(r.Method, rt.path, out.status, took)
+	toolID, runID := req.about()
+	if span != nil {
+		span.Set("stepwell.trace", req.trace)
+		span.Set("stepwell.tool", toolID)
+		span.Set("stepwell.run", runID)
+		if req.caller != nil {
+			span.Set("stepwell.org", req.caller.OrgID)
+		}
+		span.End(out.status, "no answer")
+	}
 	level := zap.DebugLevel
 	if out.status >= 500 && out.cause != error(errOverload) { // overload is no time for a line each
 		level = zap.ErrorLevel
@@ -237,7 +269,13 @@ func (a *API) note(r *http.Request, rt *route, req *request, out *answerWriter, 
 		return
 	}
 	fields := []zap.Field{zap.String("method", r.Method), zap.String("route", rt.path), zap.Int("status", out.status),
-		zap.Duration("took", time.Since(started)), zap.String("trace", req.trace)}
+		zap.Duration("took", took), zap.String("trace", req.trace)}
+	if toolID != "" {
+		fields = append(fields, zap.String("tool", toolID))
+	}
+	if runID != "" {
+		fields = append(fields, zap.String("run", runID))
+	}
 	if req.caller != nil {
 		fields = append(fields, zap.String("org", req.caller.OrgID), zap.String("key", req.caller.KeyID))
 	}

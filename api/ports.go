@@ -22,6 +22,13 @@ type Listed[T any] struct {
 	More  bool // whether a later page has items; right also when Total stopped at its bound
 }
 
+// Check is the state of one thing that the service depends on.
+type Check struct {
+	Name     string // as GET /health/ready shows it
+	Required bool   // whether requests cannot be served without it
+	Err      error  // private; nil when it works
+}
+
 // Keys keeps the API keys.
 type Keys interface {
 	// Authenticate finds the caller of a key by the key's SHA-256. Unknown, expired

@@ -70,6 +70,7 @@ func (a *API) routes() []route {
 		{"DELETE", key, administer, ok, noBody, false, on(nothing, a.deleteKey)},
 
 		{"GET", "/health", open, ok, noBody, false, on(nothing, a.health)},
+		{"GET", "/health/ready", open, ok, noBody, false, on(nothing, a.ready)},
 		{"GET", "/openapi.yaml", open, ok, noBody, false, on(nothing, a.openAPI)},
 	}
 }

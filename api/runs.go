@@ -86,6 +86,7 @@ func (a *API) begin(ctx context.Context, req *request, n NewRun) (*response, err
 	if err != nil {
 		return nil, err
 	}
+	req.run = run // which the log names
 	if run.Tool == nil {
 		run.Tool = n.Tool
 	}

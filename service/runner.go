@@ -62,6 +62,10 @@ func (s *Service) Start(ctx context.Context, n api.NewRun) (*stepwell.Run, error
 		return nil, err
 	}
 	fault.Point(fault.RunRecorded)
+	s.Metrics.RunStarted(run.RequestSource)
+	if entry := s.Log.Check(zap.DebugLevel, "run recorded"); entry != nil {
+		entry.Write(zap.String("run", run.ID), zap.String("tool", run.ToolID), zap.String("trace", run.TraceID))
+	}
 	s.dispatch(ctx, run.OrgID, run.ID, n.Tool)
 	return run, nil
 }
@@ -142,7 +146,7 @@ func (s *Service) Cancel(ctx context.Context, org, id string) (*stepwell.Run, er
 	ack := s.acks.expect(ref)
 	defer s.acks.forget(ref)
 	fault.Point(fault.CancelUnsaved)
-	_, err := s.Store.AbortRun(work, org, id, "Run cancelled by user")
+	aborted, err := s.Store.AbortRun(work, org, id, "Run cancelled by user")
 	if err == nil {
 		err = fault.Error(fault.CancelSaved)
 	}
@@ -164,6 +168,9 @@ func (s *Service) Cancel(ctx context.Context, org, id string) (*stepwell.Run, er
 		fault.Point(fault.CancelSent)
 	}
 	run, err = s.Get(work, org, id)
+	if err == nil && aborted {
+		s.Metrics.RunEnded(string(run.Status), run.RequestSource, run.CompletedAt.Sub(run.StartedAt))
+	}
 	if err == nil && run.Status != stepwell.RunAborted {
 		return nil, stepwell.Invalid("run_ended", "The run has ended with status '%s' and cannot be cancelled", run.Status)
 	}

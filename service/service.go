@@ -14,6 +14,7 @@ import (
 	"stepwell"
 	"stepwell/engine"
 	"stepwell/internal/fault"
+	"stepwell/internal/metrics"
 	"stepwell/results"
 	"stepwell/store"
 	"stepwell/workflows"
@@ -36,6 +37,7 @@ type Config struct {
 	Worker    string // id of the worker in this process, empty without one
 	MaxOpen   int    // unfinished runs that an organization may have; 0 means 10,000
 	Log       *zap.Logger
+	Metrics   *metrics.Metrics // nil counts nothing
 }
 
 // Service is one process's part of the service.
@@ -76,6 +78,9 @@ func New(c Config) *Service {
 	s.watches.byRun = map[store.RunRef]*watch{}
 	s.acks.byRun = map[store.RunRef]*ackWait{}
 	s.notifier = store.NewNotifier(c.Store, c.ListenURL, s.handle, s.missed, c.Log)
+	if c.Metrics != nil {
+		s.notifier.OnDelay, s.notifier.OnLost = c.Metrics.NoticeDelay, c.Metrics.ListenLost
+	}
 	return s
 }
 

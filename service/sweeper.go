@@ -10,6 +10,7 @@ import (
 
 	"stepwell"
 	"stepwell/internal/fault"
+	"stepwell/internal/metrics"
 	"stepwell/store"
 )
 
@@ -35,6 +36,7 @@ func (s *Service) sweep(ctx context.Context) {
 			return errors.Join(s.sweepStarts(ctx), s.sweepSilent(ctx), s.sweepAborted(ctx))
 		})
 		if err != nil && ctx.Err() == nil {
+			s.Metrics.Swept(metrics.SweptFailed)
 			s.Log.Warn("the sweeper will try again", zap.Error(err))
 		}
 	})
@@ -67,6 +69,7 @@ func (s *Service) sweepStarts(ctx context.Context) error {
 			return s.refused(ctx, ref, err)
 		}
 		fault.Point(fault.SweptStarted)
+		s.Metrics.Swept(metrics.SweptStarted)
 		s.started.add(ref)
 		return nil
 	})
@@ -119,6 +122,7 @@ func (s *Service) examine(ctx context.Context, ref store.RunRef) error {
 	if err != nil {
 		return err
 	}
+	s.Metrics.Swept(metrics.SweptExamined)
 	switch {
 	case !state.Known:
 		return s.giveUp(ctx, ref, "The run's workflow is gone from Temporal")
@@ -139,8 +143,20 @@ func (s *Service) giveUp(ctx context.Context, ref store.RunRef, reason string) e
 	if finished {
 		s.Log.Warn("the sweeper gave a run up", zap.String("run", ref.Run), zap.String("reason", reason))
 		s.Ended(&stepwell.Run{OrgID: ref.Org, ID: ref.Run})
+		s.countGivenUp(ctx, ref)
 	}
 	return err
+}
+
+// countGivenUp counts a run that was given up; it is rare enough to be read for that.
+func (s *Service) countGivenUp(ctx context.Context, ref store.RunRef) {
+	s.Metrics.Swept(metrics.SweptGivenUp)
+	if s.Metrics == nil {
+		return
+	}
+	if run, err := s.Store.Run(ctx, ref.Org, ref.Run); err == nil {
+		s.Metrics.RunEnded(string(run.Status), run.RequestSource, run.CompletedAt.Sub(run.StartedAt))
+	}
 }
 
 // sweepAborted cancels the workflows of cancelled runs again: Temporal may have been
@@ -155,6 +171,7 @@ func (s *Service) sweepAborted(ctx context.Context) error {
 			return err
 		}
 		fault.Point(fault.SweptCancelled)
+		s.Metrics.Swept(metrics.SweptCancelled)
 		return nil
 	})
 }

@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"crypto/rand"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -35,6 +37,10 @@ const (
 	TopicKeys     = "keys"     // org: a key changed
 )
 
+// topicSent, in the first line of a batch, carries the sender's token and its clock's
+// microseconds. Only the sender reads it: clocks of different machines differ.
+const topicSent = "sent"
+
 // Notifier sends notices in batches and listens for those of all processes.
 type Notifier struct {
 	store   *Store
@@ -43,21 +49,31 @@ type Notifier struct {
 	log     *zap.Logger
 	mu      sync.Mutex
 	pending []string
+	first   time.Time // when the first of pending was queued
 	wake    chan struct{}
 	lost    func() // called after the listening connection was lost and is back
+	token   string // of this process
+
+	// Set before Run by whoever measures. OnDelay is told how long a batch of notices took
+	// until it came back, OnLost of each loss of the listening connection.
+	OnDelay func(time.Duration)
+	OnLost  func()
 }
 
 // NewNotifier prepares a notifier whose listening connection goes to url (a direct
 // address: a transaction pooler carries no LISTEN). handle gets every notice and must
 // not block; lost is called when notices may have been missed.
 func NewNotifier(s *Store, url string, handle func(Notice), lost func(), log *zap.Logger) *Notifier {
-	return &Notifier{store: s, url: url, handle: handle, lost: lost, log: log, wake: make(chan struct{}, 1)}
+	return &Notifier{store: s, url: url, handle: handle, lost: lost, log: log, wake: make(chan struct{}, 1), token: rand.Text()}
 }
 
 // Send queues a notice; it goes out within some milliseconds. It may be lost when the
 // process or Postgres dies: who waits asks again by itself.
 func (n *Notifier) Send(notice Notice) {
 	n.mu.Lock()
+	if len(n.pending) == 0 {
+		n.first = time.Now()
+	}
 	n.pending = append(n.pending, strings.Join(append([]string{notice.Topic}, notice.Words...), " "))
 	n.mu.Unlock()
 	select {
@@ -95,6 +111,9 @@ func (n *Notifier) sendLoop(ctx context.Context) {
 		}
 		n.mu.Lock()
 		pending := n.pending
+		if n.OnDelay != nil && len(pending) > 0 {
+			pending = append([]string{n.sentLine(n.first)}, pending...)
+		}
 		n.pending = nil
 		n.mu.Unlock()
 		for _, payload := range batches(pending) {
@@ -102,6 +121,20 @@ func (n *Notifier) sendLoop(ctx context.Context) {
 				n.log.Warn("notices were not sent; waiters find out by themselves within a second", zap.Error(err))
 			}
 		}
+	}
+}
+
+func (n *Notifier) sentLine(at time.Time) string {
+	return topicSent + " " + n.token + " " + strconv.FormatInt(at.UnixMicro(), 10)
+}
+
+// sent takes in the first line of a batch.
+func (n *Notifier) sent(words []string) {
+	if len(words) != 2 || words[0] != n.token || n.OnDelay == nil {
+		return
+	}
+	if at, err := strconv.ParseInt(words[1], 10, 64); err == nil {
+		n.OnDelay(time.Since(time.UnixMicro(at)))
 	}
 }
 
@@ -140,6 +173,9 @@ func (n *Notifier) listenLoop(ctx context.Context) {
 			return
 		}
 		n.log.Warn("the listening connection was lost; connecting again", zap.Error(err))
+		if n.OnLost != nil {
+			n.OnLost()
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(200 * time.Millisecond):
@@ -171,6 +207,10 @@ func (n *Notifier) listen(ctx context.Context, first bool) error {
 		}
 		for line := range strings.SplitSeq(note.Payload, "\n") {
 			words := strings.Split(line, " ")
+			if words[0] == topicSent {
+				n.sent(words[1:])
+				continue
+			}
 			n.handle(Notice{Topic: words[0], Words: words[1:]})
 		}
 	}

@@ -78,6 +78,20 @@ func (s *Store) Close() { s.pool.Close() }
 // Ping reports whether Postgres answers.
 func (s *Store) Ping(ctx context.Context) error { return s.wrap("ping", s.pool.Ping(ctx)) }
 
+// PoolState is the state of the pool of connections.
+type PoolState struct {
+	Max, InUse, Idle int
+	Acquired, Waited int64 // connections taken since the start, and those of them that had to be waited for
+	WaitTime         time.Duration
+}
+
+// Pool gives the state of the pool. It asks nobody.
+func (s *Store) Pool() PoolState {
+	p := s.pool.Stat()
+	return PoolState{Max: int(p.MaxConns()), InUse: int(p.AcquiredConns()), Idle: int(p.IdleConns()),
+		Acquired: p.AcquireCount(), Waited: p.EmptyAcquireCount(), WaitTime: p.EmptyAcquireWaitTime()}
+}
+
 // wrap gives an error of the driver its context and, when Postgres is away or
 // overloaded, the kind Unavailable.
 func (s *Store) wrap(what string, err error) error {

@@ -47,6 +47,19 @@ func (s *Store) Undispatched(ctx context.Context, age time.Duration, limit int) 
 		WHERE status = 'running' AND NOT dispatched AND started_at < clock_timestamp() - $1::interval ORDER BY started_at LIMIT $2`, age, limit)
 }
 
+// maxCounted is where OpenRuns stops counting.
+const maxCounted = 100_000
+
+// OpenRuns counts running runs, up to 100,000, and gives the age of the oldest whose
+// workflow is not known to have started, 0 without one.
+func (s *Store) OpenRuns(ctx context.Context) (running int, oldestUnstarted time.Duration, err error) {
+	err = s.pool.QueryRow(ctx, `
+SELECT (SELECT count(*) FROM (SELECT FROM runs WHERE status = 'running' LIMIT $1) r),
+       coalesce((SELECT clock_timestamp() - started_at FROM runs WHERE status = 'running' AND NOT dispatched ORDER BY started_at LIMIT 1), '0')`,
+		maxCounted).Scan(&running, &oldestUnstarted)
+	return running, max(oldestUnstarted, 0), s.wrap("count runs", err)
+}
+
 // Stale lists running runs whose workflow had started and that were not looked at for
 // age, longest first.
 func (s *Store) Stale(ctx context.Context, age time.Duration, limit int) ([]RunRef, error) {

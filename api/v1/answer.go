@@ -34,3 +34,9 @@ type Deleted struct {
 type Health struct {
 	Status string `json:"status"` // ok
 }
+
+// Ready answers GET /health/ready when requests can be served.
+type Ready struct {
+	Status string            `json:"status"` // ok, or degraded: something is away that can wait
+	Checks map[string]string `json:"checks"` // ok or down, for postgres, temporal, evaluators
+}

@@ -40,6 +40,8 @@ type Config struct {
 	Activities      string        `env:"ACTIVITIES" default:"auto" help:"kind of Temporal activities: auto, or regular to see each page in Temporal's UI"`
 	Evaluators      int           `env:"EVALUATORS" default:"0" help:"evaluator processes for small expressions; 0 means one for each CPU, at most 4"`
 	LogLevel        string        `env:"LOG_LEVEL" default:"info" help:"debug, info, warn or error"`
+	MetricsListen   string        `env:"METRICS_LISTEN" help:"address for Prometheus, host:port, GET /metrics and GET /health/ready; off when empty"`
+	PprofListen     string        `env:"PPROF_LISTEN" help:"address for Go's profiler, :port for loopback only; off when empty"`
 	WorkerSlots     int           `env:"WORKER_SLOTS" default:"200" help:"regular activities that one worker runs at a time"`
 	StopWait        time.Duration `env:"STOP_WAIT" default:"15s" help:"how long work in flight may go on after SIGTERM"`
 }

@@ -19,18 +19,27 @@ import (
 
 	"stepwell/activities"
 	"stepwell/internal/logging"
+	"stepwell/internal/metrics"
+	"stepwell/internal/tracing"
 	"stepwell/workflows"
 )
 
 // retention is how long Temporal keeps closed workflows (design, "Data").
 const retention = 72 * time.Hour
 
-// Connect makes a client without waiting for Temporal to answer.
-func Connect(address string, log *zap.Logger) (client.Client, error) {
+// Connect makes a client without waiting for Temporal to answer. m and t may be nil:
+// then nothing is counted or traced, and nothing of that is in the way.
+func Connect(address string, log *zap.Logger, m *metrics.Metrics, t *tracing.Tracer) (client.Client, error) {
+	interceptors, err := traced(t)
+	if err != nil {
+		return nil, err
+	}
 	c, err := client.NewLazyClient(client.Options{
-		HostPort:  address,
-		Namespace: workflows.Namespace,
-		Logger:    logging.Temporal(log),
+		HostPort:       address,
+		Namespace:      workflows.Namespace,
+		Logger:         logging.Temporal(log),
+		MetricsHandler: measured(m),
+		Interceptors:   interceptors,
 		ConnectionOptions: client.ConnectionOptions{
 			// Compression costs more than it saves between processes of one site.
 			GrpcCompression: &client.GrpcCompressionNone{},
