@@ -201,24 +201,36 @@ func (s *Service) Results(ctx context.Context, org, id string) (*api.Results, er
 	return out, err
 }
 
-// writerOf streams a step's data; filtered data is made whole first, and is nothing when
-// a filter refuses it.
+// writerOf streams a step's data; it is nothing when a filter refuses the data. Filtered
+// data is made whole twice, to see whether it is refused and when it is written, rather
+// than kept while what stands before it goes to a slow reader.
 func (s *Service) writerOf(ctx context.Context, run *stepwell.Run, v *version, r store.StepRow) (api.JSONWriter, error) {
 	if v.filters.Empty() {
 		return func(ctx context.Context, w io.Writer) error {
 			return s.writeStep(ctx, w, run, r.Step, r.Selects, r.Bytes)
 		}, nil
 	}
-	var whole bytes.Buffer
-	if err := s.writeStep(ctx, &whole, run, r.Step, r.Selects, r.Bytes); err != nil {
+	filtered := func(ctx context.Context, w io.Writer) (refused bool, err error) {
+		err = s.reserved(ctx, min(r.Bytes, resultMemory), func() error {
+			var whole bytes.Buffer
+			if err := s.results.Write(ctx, &whole, run.OrgID, run.ID, r.Step, r.Selects); err != nil {
+				return err
+			}
+			data, err := v.filters.Apply(whole.Bytes())
+			if err != nil {
+				refused = true
+				return nil
+			}
+			_, err = w.Write(data)
+			return err
+		})
+		return refused, err
+	}
+	if refused, err := filtered(ctx, io.Discard); err != nil || refused {
 		return nil, err
 	}
-	data, err := v.filters.Apply(whole.Bytes())
-	if err != nil {
-		return nil, nil // refused by a filter
-	}
-	return func(_ context.Context, w io.Writer) error {
-		_, err := w.Write(data)
+	return func(ctx context.Context, w io.Writer) error {
+		_, err := filtered(ctx, w)
 		return err
 	}, nil
 }
