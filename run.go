@@ -74,7 +74,7 @@ type OpenRun struct {
 	Run         Run
 	Credentials json.RawMessage
 	HasPages    bool // it stored some already
-	HasClaims   bool // somebody has, or had, requests of it in flight
+	HasClaims   bool // somebody has, or had, requests of it in flight, or waits to repeat one
 }
 
 // StepResult is what one step of a run came to. Data is nil when it is left out.

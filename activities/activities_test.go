@@ -55,7 +55,7 @@ func (m *memory) OpenRun(_ context.Context, org, id string) (*stepwell.OpenRun, 
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return &stepwell.OpenRun{Run: stepwell.Run{OrgID: org, ID: id, Status: m.status, Inputs: json.RawMessage("{}")},
-		HasPages: len(m.pages) > 0, HasClaims: len(m.claims) > 0}, m.unreadable
+		HasPages: len(m.pages) > 0, HasClaims: len(m.claims) > 0 || !m.wait.IsZero()}, m.unreadable
 }
 
 func (m *memory) RunStatus(context.Context, string, string) (stepwell.RunStatus, error) {

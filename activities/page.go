@@ -135,9 +135,7 @@ func (u *unit) others(ctx context.Context) (res PageResult, decided bool, err er
 		u.s.running(began)
 		if claim == nil || !claim.Alive || claim.Worker == u.a.Worker {
 			u.tookOver = u.req.Contended || claim != nil
-			left, err := u.a.Store.WaitLeft(ctx, u.key)
-			u.pull.until = time.Now().Add(left)
-			return res, false, err
+			return res, false, u.waits(ctx)
 		}
 		if u.lease.lost() {
 			return PageResult{Outcome: Pending}, true, nil
@@ -155,6 +153,17 @@ func (u *unit) others(ctx context.Context) (res PageResult, decided bool, err er
 			return resultOf(head), true, u.pull.advance(head)
 		}
 	}
+}
+
+// waits reads what is left of a wait before this page, which a worker that is gone may
+// have noted.
+func (u *unit) waits(ctx context.Context) error {
+	if !u.req.Contended && u.s.unclaimed {
+		return nil // nobody was here before
+	}
+	left, err := u.a.Store.WaitLeft(ctx, u.key)
+	u.pull.until = time.Now().Add(left)
+	return err
 }
 
 // item gives currentItem, `{}` for a step without a dataSelector.

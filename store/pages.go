@@ -192,6 +192,17 @@ ON CONFLICT (org_id, run_id, step, item) DO UPDATE SET reason = excluded.reason,
 	return s.wrap("record wait", err)
 }
 
+// WaitLeft is how much is left of the wait of an item; 0 when it waits for nothing.
+func (s *Store) WaitLeft(ctx context.Context, k stepwell.PageKey) (time.Duration, error) {
+	var left time.Duration
+	err := s.pool.QueryRow(ctx, `SELECT wait_until - clock_timestamp() FROM waits
+		WHERE org_id = $1 AND run_id = $2 AND step = $3 AND item = $4 AND wait_until > clock_timestamp()`, k.Org, k.Run, k.Step, k.Item).Scan(&left)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, nil
+	}
+	return left, s.wrap("read wait", err)
+}
+
 // Waiting gives the wait of a run that ends last; nil when it waits for nothing.
 func (s *Store) Waiting(ctx context.Context, org, run string) (*stepwell.Waiting, error) {
 	var w stepwell.Waiting

@@ -126,7 +126,7 @@ func (s *Store) OpenRun(ctx context.Context, org, id string) (*stepwell.OpenRun,
 	b.Queue(`SELECT `+runColumns+` FROM runs WHERE org_id = $1 AND id = $2`, org, id).QueryRow(func(row pgx.Row) error { return scanRun(row, &o.Run) })
 	b.Queue(`SELECT (SELECT sealed FROM run_credentials WHERE org_id = $1 AND run_id = $2),
 		EXISTS (SELECT 1 FROM pages WHERE org_id = $1 AND run_id = $2),
-		EXISTS (SELECT 1 FROM claims WHERE org_id = $1 AND run_id = $2)`, org, id).QueryRow(func(row pgx.Row) error {
+		EXISTS (SELECT 1 FROM claims WHERE org_id = $1 AND run_id = $2) OR EXISTS (SELECT 1 FROM waits WHERE org_id = $1 AND run_id = $2)`, org, id).QueryRow(func(row pgx.Row) error {
 		return row.Scan(&sealed, &o.HasPages, &o.HasClaims)
 	})
 	err := s.pool.SendBatch(ctx, &b).Close()

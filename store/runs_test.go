@@ -210,6 +210,15 @@ func TestWhatEndsWithARun(t *testing.T) {
 		if mine, _, _, err := ts.TakeClaim(t.Context(), ts.key(f.Run, 0, 0, 1), "w", true, false); err != nil || !mine {
 			t.Fatal("not claimed: ", err)
 		}
+		if left := must[time.Duration](t)(ts.WaitLeft(t.Context(), ts.key(f.Run, 0, 0, 1))); left < 50*time.Minute || left > time.Hour {
+			t.Errorf("of a wait of an hour %s are left", left)
+		}
+		if left := must[time.Duration](t)(ts.WaitLeft(t.Context(), ts.key(f.Run, 0, 1, 1))); left != 0 {
+			t.Errorf("of no wait %s are left", left)
+		}
+		if o := must[*stepwell.OpenRun](t)(ts.OpenRun(t.Context(), ts.org, f.Run)); !o.HasClaims {
+			t.Error("a run that waits looks as if nobody had met it")
+		}
 		if w := must[*stepwell.Waiting](t)(ts.Waiting(t.Context(), ts.org, f.Run)); w == nil || w.Reason != "429" {
 			t.Errorf("%s waits for %+v", f.Run, w)
 		}
