@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -76,6 +77,7 @@ func TestLargeBodies(t *testing.T) {
 	_, _ = rand.Read(noise)
 	text := hex.EncodeToString(noise)
 	up := startUpstream(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprintf(w, `[%q,%q]`, text, text[:10])
 	})
