@@ -120,9 +120,11 @@ func buildCommit(ctx context.Context, commit string) (string, error) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return "", err
 	}
-	if _, err := os.Stat(filepath.Join(dir, "complete")); err == nil {
+	complete := filepath.Join(dir, "complete")
+	if now := time.Now(); os.Chtimes(complete, now, now) == nil {
 		return dir, nil
 	}
+	removeOld(filepath.Dir(dir))
 	source, err := os.MkdirTemp("", "stepwell-release-")
 	if err != nil {
 		return "", err
@@ -142,5 +144,21 @@ func buildCommit(ctx context.Context, commit string) (string, error) {
 			return "", fmt.Errorf("%s of %s: %w: %s", args[0], commit, err, output)
 		}
 	}
-	return dir, os.WriteFile(filepath.Join(dir, "complete"), nil, 0o600)
+	return dir, os.WriteFile(complete, nil, 0o600)
+}
+
+// keepBuilt is for how long the programs of a release that nobody uses are kept.
+const keepBuilt = 24 * time.Hour
+
+// removeOld removes programs of releases that have not been used for long.
+func removeOld(dir string) {
+	old, err := filepath.Glob(filepath.Join(dir, "release-*", "complete"))
+	if err != nil {
+		return
+	}
+	for _, complete := range old {
+		if info, err := os.Stat(complete); err == nil && time.Since(info.ModTime()) > keepBuilt {
+			_ = os.RemoveAll(filepath.Dir(complete)) // the next one tries again
+		}
+	}
 }
