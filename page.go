@@ -21,6 +21,17 @@ type Page struct {
 	Cursor           string          // of the next page; empty when there is none
 	Done             bool            // the item ends here
 	EndedBy          string
+	Files            []File // kept with the page; Body describes them
+}
+
+// File is a file that a run made: a binary answer, an attachment, or what a transform put
+// into `__files__`.
+type File struct {
+	Key         string // unique within the run
+	Name        string // without a path
+	ContentType string
+	Size        int64
+	Content     []byte // where it is made; not where files are listed
 }
 
 // StepSummary adds up the stored pages of one step.
@@ -62,6 +73,7 @@ type Result struct {
 	Step  *int
 	Body  json.RawMessage
 	Bytes int64
+	Files []File // that the outputTransform made
 }
 
 // Finish is the end of a run.

@@ -65,6 +65,7 @@ type Run struct {
 	DataSize        int64     // bytes of JSON of data; -1 when the run stored none
 	Data            json.RawMessage
 	StepResults     []StepResult
+	Files           []File    // without their content
 	Progress        *Progress // while running, on single reads only
 }
 

@@ -104,6 +104,9 @@ func (s *session) report(run *stepwell.Run, f stepwell.Finish) {
 		return
 	}
 	run.Tool = s.tool.def
+	if s.hasFiles.Load() || f.Result != nil && len(f.Result.Files) > 0 {
+		return // the store knows them
+	}
 	rows := []stepwell.StepResult{}
 	for i := range s.tool.def.Steps[:s.reached(f)] {
 		v, p := s.values[i], s.pulls[pullKey{i, 0}]
@@ -211,7 +214,18 @@ func (a *Activities) output(ctx context.Context, s *session) (*stepwell.Result, 
 		if err != nil {
 			return nil, err
 		}
-		return a.filtered(t, out.Data)
+		files, err := t.Output.OutputFiles(out.Files)
+		if err != nil {
+			return nil, err
+		}
+		result, err := a.filtered(t, out.Data)
+		if err == nil {
+			for i := range files {
+				files[i].Key = engine.OutputFileKey(i)
+			}
+			result.Files = files
+		}
+		return result, err
 	}
 	for i := len(s.tool.def.Steps) - 1; i >= 0; i-- {
 		if plain := t.OutputSchema == nil && t.Filters.Empty(); plain {
@@ -329,7 +343,7 @@ func (s *session) failedPull(step int) string {
 // endsRun reports whether a page is the last of a run that can be finished with it, in
 // one transaction: a plain success whose data is at hand.
 func (u *unit) endsRun(p *stepwell.Page) bool {
-	return u.req.Last && p.Done && p.Page == 1 && p.Error == "" && !u.claimed && u.def.DataSelector == "" && u.key.Step == len(u.s.tool.def.Steps)-1
+	return u.req.Last && p.Done && p.Page == 1 && p.Error == "" && len(p.Files) == 0 && !u.claimed && u.def.DataSelector == "" && u.key.Step == len(u.s.tool.def.Steps)-1
 }
 
 // saveAndFinish stores the last page and ends the run with it. ended is false when the

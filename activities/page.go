@@ -182,7 +182,11 @@ func (u *unit) transform(ctx context.Context) (PageResult, error) {
 	if err != nil {
 		return u.failed(ctx, err)
 	}
-	return u.save(ctx, &stepwell.Page{Body: out.Data, Done: true})
+	p, err := u.transformed(out)
+	if err != nil {
+		return u.failed(ctx, err)
+	}
+	return u.save(ctx, p)
 }
 
 // failed stores the failure of a step. An error that is none of the step's goes back:
@@ -226,6 +230,9 @@ func (u *unit) save(ctx context.Context, p *stepwell.Page) (PageResult, error) {
 	}
 	u.s.running(began)
 	u.pull.at = began
+	if len(p.Files) > 0 {
+		u.s.hasFiles.Store(true)
+	}
 	if p.Done {
 		u.keepValue(p)
 	}
@@ -285,6 +292,9 @@ func (u *unit) pageState() *engine.PageState {
 // pageOf makes the stored page of an outcome.
 func (u *unit) pageOf(out *engine.PageOutcome) (*stepwell.Page, error) {
 	p := &stepwell.Page{Body: out.Data, Records: out.Count, Cursor: out.Cursor, Done: out.Done, EndedBy: out.EndedBy}
+	if out.File != nil {
+		u.keepFile(p, out.File)
+	}
 	if out.Done {
 		return p, nil
 	}

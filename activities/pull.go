@@ -92,7 +92,7 @@ func (p *pull) advance(head *stepwell.Page) error {
 		return fmt.Errorf("page %d of item %d of step %d is missing", k.high+1, head.Item, head.Step)
 	}
 	k.high, k.last = head.Page, *head
-	k.last.Body = nil
+	k.last.Body, k.last.Files = nil, nil
 	k.records += head.Records
 	k.bytes += head.Bytes
 	if head.Cursor != "" {

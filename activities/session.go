@@ -59,10 +59,11 @@ type session struct {
 	tool      *tool
 	secrets   map[string]json.RawMessage // run-time credentials
 	mask      func(string) string
-	openedAt  time.Time // when the run was read
-	empty     bool      // the run had no pages then
-	unclaimed bool      // and no claims
-	statusAt  time.Time // when the run was last known to be running
+	openedAt  time.Time   // when the run was read
+	hasFiles  atomic.Bool // the run has files, or may have some of which this process knows nothing
+	empty     bool        // the run had no pages then
+	unclaimed bool        // and no claims
+	statusAt  time.Time   // when the run was last known to be running
 	touched   time.Time
 	ended     bool
 	users     int            // activities that work with it
@@ -155,6 +156,7 @@ func (s *session) load(ctx context.Context, opened *stepwell.OpenRun, began time
 	s.mask = s.all.a.Masker(texts(secrets))
 	s.run = r
 	s.empty, s.unclaimed = !opened.HasPages, !opened.HasClaims
+	s.hasFiles.Store(opened.HasPages)
 	s.openedAt = began
 	return nil
 }

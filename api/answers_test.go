@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"stepwell"
+	"stepwell/api/v1"
 )
 
 // want is a success: a request, and texts that the answer has and has not.
@@ -71,9 +73,12 @@ var successes = []want{
 	{name: "failed run", method: "GET", path: "/runs/run-2", status: 200, has: []string{`"status":"failed"`, `"error":"Step 1 (fetch): HTTP 500"`}, hasNot: []string{`"data"`}},
 	{name: "running run", method: "GET", path: "/runs/run-3/", status: 200, has: []string{`"progress":{"step":"fetch","page":3,"items":150,"bytes":4096,"waitingFor":{"reason":"Retry-After","until":"2030-01-02T02:04:05.678Z"}}`}, hasNot: []string{"completedAt", "durationMs"}},
 	{name: "large run", method: "GET", path: "/runs/large", status: 200, has: []string{`"resultStorageUri":"http://example.com/v1/runs/large/results"`}, hasNot: []string{`"data"`}},
-	{name: "results", method: "GET", path: "/runs/run-1/results", status: 200, has: []string{`{"success":true,"data":{"runId":"run-1","success":true,"toolPayload":{"a":null},"storedAt":"2030-01-02T02:04:05.678Z","data":{"n":9007199254740993},"stepResults":[{"stepId":"fetch","success":true,"pages":1,"items":0,"endedBy":"shortPage","data":[1,null]},{"stepId":"send","success":false,"error":"HTTP 500"}]}}`}},
+	{name: "results", method: "GET", path: "/runs/run-1/results", status: 200, has: []string{`{"success":true,"data":{"runId":"run-1","success":true,"toolPayload":{"a":null},"storedAt":"2030-01-02T02:04:05.678Z","fileArtifacts":[{"fileKey":"fetch.0.1.0",`, `"}],"data":{"n":9007199254740993},"stepResults":[{"stepId":"fetch","success":true,"pages":1,"items":0,"endedBy":"shortPage","data":[1,null]},{"stepId":"send","success":false,"error":"HTTP 500"}]}}`}},
 	{name: "results while running", method: "GET", path: "/runs/run-3/results", status: 200, has: []string{`{"success":true,"message":"The run is still running`}},
 	{name: "no results", method: "GET", path: "/runs/run-2/results", status: 200, has: []string{`{"success":true,"message":"No results`}},
+	{name: "files", method: "GET", path: "/runs/run-1/files", status: 200, has: []string{`{"fileArtifacts":[{"fileKey":"fetch.0.1.0","filename":"Übersicht \"1\".png","contentType":"image/png","size":4,"downloadUrl":"http://example.com/v1/files/`}},
+	{name: "no files", method: "GET", path: "/runs/run-3/files", status: 200, has: []string{`{"fileArtifacts":[]}`}},
+	{name: "file", method: "GET", path: "/files/" + testLink(time.Hour), key: "-", status: 200, has: []string{"\x89PNG"}},
 	{name: "events", method: "GET", path: "/runs/run-3/events", status: 200, has: []string{"event: status\nid: running\ndata: {\"runId\":\"run-3\"", "\n\nevent: progress\nid: running/fetch.0.3.150.4096.020405.678\ndata: {\"step\":\"fetch\",\"page\":3", "\n\nevent: status\nid: aborted\ndata: {"}, hasNot: []string{`"data":`}},
 	{name: "events resumed", method: "GET", path: "/runs/run-3/events", header: map[string]string{"Last-Event-ID": "running/fetch.0.2.100.4000"}, status: 200, has: []string{"event: progress", "id: aborted"}, hasNot: []string{"id: running\n"}},
 	{name: "events of an ended run", method: "GET", path: "/runs/run-1/events", header: map[string]string{"Last-Event-ID": "running"}, status: 200, has: []string{"event: status\nid: success"}, hasNot: []string{"progress", "9007199254740993"}},
@@ -88,6 +93,41 @@ var successes = []want{
 	{name: "key changed", method: "PATCH", path: "/api-keys/k3", body: `{"tools":null,"expiresAt":null,"name":"n"}`, status: 200, has: []string{`"name":"n"`, `"role":"runner"`}, hasNot: []string{"tools", "expiresAt"}},
 	{name: "key unchanged", method: "PATCH", path: "/api-keys/k3", body: `{}`, status: 200, has: []string{`"tools":[]`, "expiresAt"}},
 	{name: "key removed", method: "DELETE", path: "/api-keys/k3", status: 200, has: []string{`{"success":true}`}},
+}
+
+// testLink is a link to the file of run-1 that expires after some time.
+func testLink(after time.Duration) string {
+	sealed, err := testRing.Seal(fmt.Appendf(nil, `{"o":"acme","r":"run-1","k":"fetch.0.1.0","e":%d}`, time.Now().Add(after).Unix()), linkPlace)
+	if err != nil {
+		panic(err)
+	}
+	return base64.RawURLEncoding.EncodeToString(sealed)
+}
+
+// TestFileLinks downloads by a link that an answer gave, and not by another.
+func TestFileLinks(t *testing.T) {
+	t.Parallel()
+	h := newTestAPI(newMemory(), nil)
+	_, body := adminAsks(t, h, "GET", "/runs/run-1", "")
+	var run v1.Run
+	if err := json.Unmarshal([]byte(body), &run); err != nil || len(run.FileArtifacts) != 1 {
+		t.Fatal(err, body)
+	}
+	link := strings.TrimPrefix(run.FileArtifacts[0].DownloadURL, "http://example.com")
+	res, content := ask(h, newRequest(t, "GET", link, nil))
+	if res.StatusCode != 200 || string(content) != "\x89PNG" || res.Header.Get("Content-Type") != "image/png" || res.Header.Get("Content-Length") != "4" ||
+		res.Header.Get("Content-Disposition") != "attachment; filename*=utf-8''%C3%9Cbersicht%20%221%22.png" {
+		t.Errorf("%d %v %q", res.StatusCode, res.Header, content)
+	}
+	_, list := adminAsks(t, h, "GET", "/runs", "")
+	if !strings.Contains(list, "fetch.0.1.0") || strings.Contains(list, "downloadUrl") {
+		t.Error("a list shows links, or no files: ", list)
+	}
+	for name, bad := range map[string]string{"expired": testLink(-time.Second), "changed": strings.Replace(link[len("/v1/files/"):], link[100:110], "AAAAAAAAAA", 1), "cut": "abc", "no base64": "%21"} {
+		if res, body := ask(h, newRequest(t, "GET", "/v1/files/"+bad, nil)); res.StatusCode != 404 || !strings.Contains(string(body), "File not found") {
+			t.Errorf("%s link: %d %s", name, res.StatusCode, body)
+		}
+	}
 }
 
 func TestAnswers(t *testing.T) {

@@ -78,7 +78,11 @@ type eventWriter struct {
 func (w *eventWriter) run(a *API, run *stepwell.Run, base string) error {
 	var out bytes.Buffer
 	if status, _, _ := strings.Cut(string(w.seen), "/"); status != string(run.Status) {
-		if err := w.event(&out, "status", string(run.Status), a.wireWholeRun(run, base)); err != nil {
+		whole, err := a.wireWholeRun(run, base)
+		if err == nil {
+			err = w.event(&out, "status", string(run.Status), whole)
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"stepwell"
+	"stepwell/internal/secret"
 )
 
 // memory is an in-memory implementation of the ports: what these tests need of
@@ -52,6 +54,7 @@ func newMemory() *memory {
 		m.tools["acme/"+id] = []*stepwell.Tool{t}
 	}
 	m.runs["acme/run-1"] = m.ended("run-1", "orders", stepwell.RunSuccess, `{"n":9007199254740993}`)
+	m.runs["acme/run-1"].Files = []stepwell.File{{Key: "fetch.0.1.0", Name: "Übersicht \"1\".png", ContentType: "image/png", Size: 4}}
 	m.runs["acme/run-2"] = m.ended("run-2", "refunds", stepwell.RunFailed, "")
 	running := m.running("run-3", "orders")
 	running.Progress = &stepwell.Progress{Step: "fetch", Page: 3, Items: 150, Bytes: 4096, WaitingFor: &stepwell.Waiting{Reason: "Retry-After", Until: memoryTime}}
@@ -253,6 +256,20 @@ func (m memoryRuns) Get(_ context.Context, org, id string) (*stepwell.Run, error
 	return nil, stepwell.NotFound("Run")
 }
 
+func (m memoryRuns) OpenFile(_ context.Context, org, run, key string) (*stepwell.File, io.ReadCloser, error) {
+	if m.fail != nil {
+		return nil, nil, m.fail
+	}
+	if r := m.runs[org+"/"+run]; r != nil {
+		for _, f := range r.Files {
+			if f.Key == key {
+				return &f, io.NopCloser(strings.NewReader("\x89PNG")), nil
+			}
+		}
+	}
+	return nil, nil, stepwell.NotFound("File")
+}
+
 func (m memoryRuns) Watch(ctx context.Context, org, id string, visit func(*stepwell.Run) error) error {
 	r, err := m.Get(ctx, org, id)
 	if err != nil {
@@ -338,8 +355,11 @@ func (m memoryRunner) Cancel(_ context.Context, org, id string) (*stepwell.Run, 
 }
 
 // newTestAPI is an API over m, with options changed by change.
+// testRing seals the links of these tests.
+var testRing, _ = secret.ParseRing("test:" + secret.NewKey())
+
 func newTestAPI(m *memory, change func(*Config)) *API {
-	c := Config{Keys: memoryKeys{m}, Tools: memoryTools{m}, Validator: memoryValidator{}, Runs: memoryRuns{m}, Runner: memoryRunner{m}}
+	c := Config{Links: testRing, Keys: memoryKeys{m}, Tools: memoryTools{m}, Validator: memoryValidator{}, Runs: memoryRuns{m}, Runner: memoryRunner{m}}
 	if change != nil {
 		change(&c)
 	}

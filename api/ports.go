@@ -51,6 +51,12 @@ type Keys interface {
 	Delete(ctx context.Context, orgID, id string) error
 }
 
+// Links seals what links hold, bound to a place, and opens it again.
+type Links interface {
+	Seal(plaintext []byte, place ...string) ([]byte, error)
+	Open(sealed []byte, place ...string) ([]byte, error)
+}
+
 // ToolQuery asks for a page of tools.
 type ToolQuery struct {
 	IncludeArchived bool
@@ -116,7 +122,7 @@ type RunQuery struct {
 
 // Runs reads what is recorded of runs. A missing run is KindNotFound, "Run not found".
 type Runs interface {
-	// Get gives a run with its Tool, with Progress while it is running, and with Data
+	// Get gives a run with its Tool and Files, with Progress while it is running, and with Data
 	// when it has some of at most stepwell.MaxInlineData bytes. Tool is shared and must
 	// not be changed.
 	Get(ctx context.Context, orgID, id string) (*stepwell.Run, error)
@@ -127,6 +133,8 @@ type Runs interface {
 	// List gives runs without Tool, Data, StepResults and Progress. Inputs over
 	// stepwell.MaxInlineData bytes need not be there: lists do not show them.
 	List(ctx context.Context, orgID string, q RunQuery) (Listed[*stepwell.Run], error)
+	// OpenFile finds a file of a run and opens its content; KindNotFound when there is none.
+	OpenFile(ctx context.Context, orgID, runID, key string) (*stepwell.File, io.ReadCloser, error)
 	// Results opens the stored results of a run; nil without an error while it is
 	// running and when nothing is stored.
 	Results(ctx context.Context, orgID, id string) (*Results, error)

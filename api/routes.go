@@ -49,6 +49,8 @@ func (a *API) routes() []route {
 		{"POST", tool + "/run", execute, ok, optionalBody, true, on(parseRunRequest, a.startRun)},
 		{"GET", run, read, ok, noBody, false, on(nothing, a.getRun)},
 		{"GET", run + "/results", read, ok, noBody, true, on(nothing, a.getResults)},
+		{"GET", run + "/files", read, ok, noBody, false, on(nothing, a.getFiles)},
+		{"GET", "/files/{link}", open, ok, noBody, true, on(nothing, a.download)},
 		{"GET", run + "/events", read, ok, noBody, true, on(nothing, a.events)},
 		{"POST", run + "/rerun", execute, ok, optionalBody, true, on(parseRerunRequest, a.rerun)},
 		{"POST", run + "/cancel", execute, ok, noBody, false, on(nothing, a.cancelRun)},

@@ -164,7 +164,11 @@ func (a *API) checkWebhook(ctx context.Context, caller *stepwell.Caller, webhook
 // runAnswer answers with a run. Step results are there only when the port gave some:
 // in the answer to a synchronous run.
 func (a *API) runAnswer(req *request, run *stepwell.Run, status int) (*response, error) {
-	parts, err := runParts(a.wireWholeRun(run, req.base), run.Data, run.StepResults)
+	whole, err := a.wireWholeRun(run, req.base)
+	if err != nil {
+		return nil, err
+	}
+	parts, err := runParts(whole, run.Data, run.StepResults)
 	if err != nil {
 		return nil, err
 	}
@@ -229,7 +233,8 @@ func (a *API) getResults(ctx context.Context, req *request, _ none) (*response, 
 			return nil, err
 		}
 		if res != nil {
-			return &response{stream: writeResults(req.run, res)}, nil
+			files, err := a.linkedFiles(req.run, req.base)
+			return &response{stream: writeResults(req.run, res, files)}, err
 		}
 		message = "No results are stored for this run"
 	}
@@ -237,10 +242,10 @@ func (a *API) getResults(ctx context.Context, req *request, _ none) (*response, 
 }
 
 // writeResults writes v1.Results member by member, because its data is streamed.
-func writeResults(run *stepwell.Run, res *Results) JSONWriter {
+func writeResults(run *stepwell.Run, res *Results, files []v1.FileArtifact) JSONWriter {
 	return func(ctx context.Context, w io.Writer) error {
 		head, err := encode(v1.RunResults{RunID: run.ID, Success: run.Status == stepwell.RunSuccess, Error: run.Error,
-			ToolPayload: run.Inputs, StoredAt: wireTime(res.StoredAt)})
+			ToolPayload: run.Inputs, StoredAt: wireTime(res.StoredAt), FileArtifacts: files})
 		if err != nil {
 			return err
 		}

@@ -72,7 +72,7 @@ func (a *API) wireRun(r *stepwell.Run, base string) v1.Run {
 		RunID: r.ID, ToolID: r.ToolID, Status: string(r.Status), Error: r.Error, ToolPayload: r.Inputs,
 		Metadata:      v1.RunMetadata{StartedAt: wireTime(r.StartedAt), CompletedAt: wireTime(r.CompletedAt), Warnings: r.Warnings},
 		RequestSource: r.RequestSource, TraceID: r.TraceID, UserID: r.UserID, ExecutionMode: r.Mode,
-		ParentRunID: r.ParentRunID, RerunOf: r.RerunOf, ImportantNotice: a.Notice,
+		ParentRunID: r.ParentRunID, RerunOf: r.RerunOf, ImportantNotice: a.Notice, FileArtifacts: wireFiles(r.Files),
 		Options: &v1.RunOptions{
 			Async: r.Options.Async, Timeout: r.Options.TimeoutMS, WebhookURL: secret.RedactURL(r.Options.WebhookURL), Mode: r.Options.Mode,
 			RequestSource: r.Options.RequestSource, TraceID: r.Options.TraceID, MaxPages: r.Options.MaxPages, EndUserID: r.Options.EndUserID,
@@ -90,15 +90,16 @@ func (a *API) wireRun(r *stepwell.Run, base string) v1.Run {
 
 // wireWholeRun maps a run as single reads show it. Data and step results are not in
 // it: runParts adds them.
-func (a *API) wireWholeRun(r *stepwell.Run, base string) v1.Run {
-	out := a.wireRun(r, base)
+func (a *API) wireWholeRun(r *stepwell.Run, base string) (out v1.Run, err error) {
+	out = a.wireRun(r, base)
+	out.FileArtifacts, err = a.linkedFiles(r, base)
 	if r.Tool != nil {
 		t := wireTool(r.Tool)
 		t.WebhookURL = secret.RedactURL(t.WebhookURL)
 		out.Tool = &t
 	}
 	out.Progress = wireProgress(r)
-	return out
+	return out, err
 }
 
 // wireProgress maps the progress of a running run; nil for others.

@@ -337,6 +337,10 @@ func (r *runner) fetch(ctx context.Context, s *engine.Step, def *stepwell.Step, 
 		if err != nil {
 			return nil, err
 		}
+		if out.File != nil { // as it is stored
+			out.File.Key = engine.FileKey(def.ID, index, 1, 0)
+			out.Data = engine.DescribeFile(out.File)
+		}
 		return out.Data, nil
 	}
 	return engine.Merge(r.pages(ctx, s, scope, index))

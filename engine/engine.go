@@ -13,6 +13,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"time"
+
+	"stepwell"
 )
 
 // Scope is an object that expressions read lazily, by top-level key: sourceData,
@@ -156,7 +158,8 @@ const (
 // PageOutcome is what a received page means. It is stored with the page before
 // the cursor moves.
 type PageOutcome struct {
-	Data    json.RawMessage // the decoded answer
+	Data    json.RawMessage // the decoded answer; nil when File is there and it is not of a pull
+	File    *stepwell.File  // the answer is to be kept as this file, which has no key yet
 	Count   int64           // items of this page
 	Next    PageState       // the state for the next page; meaningless when Done
 	Cursor  string          // a text that is equal for equal cursors or next addresses; empty when there is none: the caller keeps the set of those seen

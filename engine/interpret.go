@@ -27,22 +27,31 @@ const maxEqualPages = 10
 //
 // Everything that the upstream or the step does wrong is a *StepError: a status
 // other than 2xx, a body that does not decode, an unreadable page, a contradiction,
-// a stuck upstream. A body that is to become a file is ErrFile (errors.Is).
+// a stuck upstream. An attachment, a body of no known format, and every answer of a step
+// with outputFile is a File.
 func (s *Step) Interpret(ctx context.Context, ev Evaluator, scope Scope, st *PageState, seenCursor func(string) bool, a *Answer) (*PageOutcome, error) {
 	if err := s.CheckStatus(a); err != nil {
 		return nil, err
 	}
+	if st == nil && s.def.OutputFile {
+		return &PageOutcome{File: s.fileOf(a), Done: true}, nil
+	}
 	data, err := Decode(a)
-	if errors.Is(err, ErrFile) {
-		return nil, fmt.Errorf("%s: %w", s.label, err)
-	}
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrFile) && st == nil:
+		return &PageOutcome{File: s.fileOf(a), Done: true}, nil
+	case errors.Is(err, ErrFile):
+		return nil, s.Errorf("pagination: the answer is a file, which has no items and no next page")
+	case err != nil:
 		return nil, s.Errorf("%s %s: %s", s.def.Method(), shownURL(a), err.Error())
-	}
-	if st == nil {
+	case st == nil:
 		return &PageOutcome{Data: data, Done: true}, nil
 	}
-	return s.interpretPage(ctx, ev, scope, st, seenCursor, a, data)
+	out, err := s.interpretPage(ctx, ev, scope, st, seenCursor, a, data)
+	if err == nil && s.def.OutputFile {
+		out.File = s.fileOf(a)
+	}
+	return out, err
 }
 
 // interpretPage is Interpret for a decoded page of a pull.

@@ -54,6 +54,9 @@ func (s *Service) read(ctx context.Context, org, id string) (*stepwell.Run, erro
 		return nil, err
 	}
 	run.Tool = v.def
+	if err := s.addFiles(ctx, run); err != nil {
+		return nil, err
+	}
 	if run.Status == stepwell.RunRunning {
 		run.Progress, err = s.progress(ctx, run)
 		return run, err
@@ -121,6 +124,9 @@ func (s *Service) final(ctx context.Context, org, id string) (*stepwell.Run, err
 		return nil, err
 	}
 	run.Tool = v.def
+	if err := s.addFiles(ctx, run); err != nil {
+		return nil, err
+	}
 	if run.Status == stepwell.RunSuccess {
 		if run.Data, err = s.data(ctx, run); err != nil {
 			return nil, err
@@ -285,5 +291,8 @@ func (s *Service) List(ctx context.Context, org string, q api.RunQuery) (api.Lis
 		ToolID: q.ToolID, Status: q.Status, RequestSources: q.RequestSources, UserID: q.UserID, SystemID: q.SystemID,
 		RerunOf: q.RerunOf, ParentRunID: q.ParentRunID, StartedAfter: q.StartedAfter, StartedBefore: q.StartedBefore,
 		OnlyTools: q.OnlyTools, Page: q.Page, Limit: q.Limit})
+	if err == nil && len(runs) > 0 {
+		err = s.addFiles(ctx, runs...)
+	}
 	return api.Listed[*stepwell.Run]{Items: runs, Total: total, More: more}, err
 }

@@ -67,6 +67,7 @@ func (s *Store) discard(ctx context.Context, org, run string, key *string) {
 	var used bool
 	err := s.pool.QueryRow(ctx, `
 SELECT EXISTS (SELECT 1 FROM pages WHERE org_id = $1 AND run_id = $2 AND blob = $3)
+    OR EXISTS (SELECT 1 FROM files WHERE org_id = $1 AND run_id = $2 AND blob = $3)
     OR EXISTS (SELECT 1 FROM selections WHERE org_id = $1 AND run_id = $2 AND blob = $3)
     OR EXISTS (SELECT 1 FROM runs WHERE org_id = $1 AND id = $2 AND data_blob = $3)`, org, run, *key).Scan(&used)
 	if err == nil && !used {

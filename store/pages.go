@@ -31,33 +31,46 @@ func (s *Store) pageArgs(ctx context.Context, k stepwell.PageKey, p *stepwell.Pa
 
 // SavePage stores a page while its run is running. saved is false when it was not
 // stored: the run has ended, or the page is stored already; read it back then.
-// The page's claim goes in the same transaction.
+// The page's claim goes in the same transaction, its files come in it.
 func (s *Store) SavePage(ctx context.Context, k stepwell.PageKey, p *stepwell.Page, claimed bool) (saved bool, err error) {
 	args, blob, err := s.pageArgs(ctx, k, p)
 	if err != nil {
 		return false, s.wrap("save page", err)
 	}
-	saved, err = s.insertPage(ctx, k, args, claimed)
-	if err == nil && !saved {
-		s.discard(ctx, k.Org, k.Run, blob)
+	insert, used := insertPage, []*string{blob}
+	if len(p.Files) > 0 {
+		columns, blobs, err := s.storeFiles(ctx, k.Org, k.Run, p.Files)
+		if err != nil {
+			return false, s.wrap("save page", err)
+		}
+		insert, args = insertPageWithFiles, append(args, columns...)
+		for i := range blobs {
+			used = append(used, &blobs[i])
+		}
+	}
+	saved, err = s.insertPage(ctx, k, insert, args, claimed)
+	for _, blob := range used {
+		if err == nil && !saved {
+			s.discard(ctx, k.Org, k.Run, blob)
+		}
 	}
 	return saved, s.wrap("save page", err)
 }
 
-func (s *Store) insertPage(ctx context.Context, k stepwell.PageKey, args []any, claimed bool) (saved bool, err error) {
+func (s *Store) insertPage(ctx context.Context, k stepwell.PageKey, insert string, args []any, claimed bool) (saved bool, err error) {
 	if !claimed {
-		tag, err := s.pool.Exec(ctx, insertPage, args...)
-		return tag.RowsAffected() == 1, err
+		tag, err := s.pool.Exec(ctx, insert, args...)
+		return tag.RowsAffected() > 0, err
 	}
 	var b pgx.Batch
-	b.Queue(insertPage, args...)
+	b.Queue(insert, args...)
 	b.Queue(deleteClaim, k.Org, k.Run, k.Step, k.Item, k.Page)
 	res := s.pool.SendBatch(ctx, &b)
 	tag, err := res.Exec()
 	if cerr := res.Close(); err == nil {
 		err = cerr
 	}
-	return tag.RowsAffected() == 1, err
+	return tag.RowsAffected() > 0, err
 }
 
 const pageHead = `step, item, page, coalesce(error, ''), records, bytes, next, coalesce(cursor, ''), done, coalesce(ended_by, '')`

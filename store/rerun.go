@@ -59,6 +59,14 @@ WHERE p.error IS NULL OR NOT s.part`, r.OrgID, r.RerunOf, r.ID, from, to, part)
 			return err
 		}
 		_, err = tx.Exec(ctx, `
+INSERT INTO files (org_id, run_id, key, step, item, page, filename, content_type, size, blob)
+SELECT f.org_id, $3, f.key, s.step, f.item, f.page, f.filename, f.content_type, f.size, f.blob
+FROM unnest($4::int[], $5::int[]) AS s (old, step)
+JOIN files f ON f.org_id = $1 AND f.run_id = $2 AND f.step = s.old`, r.OrgID, r.RerunOf, r.ID, from, to)
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `
 INSERT INTO selections (org_id, run_id, step, chunk, looped, total, first_item, encoding, body, blob)
 SELECT x.org_id, $3, s.step, x.chunk, x.looped, x.total, x.first_item, x.encoding, x.body, x.blob
 FROM unnest($4::int[], $5::int[], $6::bool[]) AS s (old, step, selection)

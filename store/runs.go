@@ -168,6 +168,7 @@ func (s *Store) FinishRun(ctx context.Context, f stepwell.Finish) (started, comp
 	var body storedBody
 	var step *int
 	var size *int64
+	var fileBlobs []string
 	if f.Result != nil {
 		step, size = f.Result.Step, &f.Result.Bytes
 		if step == nil {
@@ -194,10 +195,22 @@ func (s *Store) FinishRun(ctx context.Context, f stepwell.Finish) (started, comp
 		}
 		return err
 	})
+	if f.Result != nil && len(f.Result.Files) > 0 {
+		var columns []any
+		if columns, fileBlobs, err = s.storeFiles(ctx, f.Org, f.Run, f.Result.Files); err == nil {
+			b.Queue(insertOutputFiles, append([]any{f.Org, f.Run}, columns...)...)
+		}
+		if err != nil {
+			return started, completed, false, s.wrap("finish run", err)
+		}
+	}
 	b.Queue(deleteOfEndedRun, f.Org, f.Run)
 	err = s.pool.SendBatch(ctx, &b).Close()
 	if err == nil && !finished {
 		s.discard(ctx, f.Org, f.Run, body.blob)
+		for i := range fileBlobs {
+			s.discard(ctx, f.Org, f.Run, &fileBlobs[i])
+		}
 	}
 	return started, completed, finished, s.wrap("finish run", err)
 }

@@ -26,6 +26,20 @@ CREATE TABLE claims (
     claimed_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
 );
 
+CREATE TABLE files (
+    org_id text NOT NULL,
+    run_id text NOT NULL,
+    key text NOT NULL,
+    step integer,
+    item integer,
+    page integer,
+    filename text NOT NULL,
+    content_type text NOT NULL,
+    size bigint NOT NULL,
+    blob text NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
 CREATE TABLE organizations (
     id text NOT NULL,
     name text NOT NULL,
@@ -171,6 +185,9 @@ ALTER TABLE ONLY api_keys
 
 ALTER TABLE ONLY claims
     ADD CONSTRAINT claims_pkey PRIMARY KEY (org_id, run_id, step, item, page);
+
+ALTER TABLE ONLY files
+    ADD CONSTRAINT files_pkey PRIMARY KEY (org_id, run_id, key);
 
 ALTER TABLE ONLY organizations
     ADD CONSTRAINT organizations_pkey PRIMARY KEY (id);

@@ -58,6 +58,7 @@ type Run struct {
 	ParentRunID      string          `json:"parentRunId,omitempty"`
 	RerunOf          string          `json:"rerunOf,omitempty"`
 	Progress         *Progress       `json:"progress,omitempty"` // single runs only, while running
+	FileArtifacts    []FileArtifact  `json:"fileArtifacts,omitempty"`
 	ImportantNotice  string          `json:"important_notice,omitempty"`
 }
 
@@ -121,4 +122,20 @@ type RunResults struct {
 	ToolPayload json.RawMessage `json:"toolPayload,omitempty"`
 	Error       string          `json:"error,omitempty"`
 	StoredAt    Time            `json:"storedAt,omitzero"`
+
+	FileArtifacts []FileArtifact `json:"fileArtifacts,omitempty"`
+}
+
+// Files answers GET /runs/<runId>/files.
+type Files struct {
+	FileArtifacts []FileArtifact `json:"fileArtifacts"`
+}
+
+// FileArtifact is a file that a run made.
+type FileArtifact struct {
+	FileKey     string `json:"fileKey"`
+	Filename    string `json:"filename"`
+	ContentType string `json:"contentType"`
+	Size        int64  `json:"size"`                  // bytes
+	DownloadURL string `json:"downloadUrl,omitempty"` // good for an hour; not in lists
 }

@@ -58,6 +58,7 @@ type Node struct {
 	Service *service.Service
 	log     *zap.Logger
 
+	ring      *secret.Ring
 	blobs     *blob.Store
 	store     *store.Store
 	evaluator *js.Pool
@@ -130,8 +131,8 @@ func (n *Node) open(ctx context.Context) error {
 	if cfg.DatabaseURL == "" || cfg.TemporalAddress == "" {
 		return errors.New("STEPWELL_DATABASE_URL and STEPWELL_TEMPORAL_ADDRESS must be set; `stepwell dev` brings both")
 	}
-	ring, err := secret.ParseRing(cfg.EncryptionKeys)
-	if err != nil {
+	var err error
+	if n.ring, err = secret.ParseRing(cfg.EncryptionKeys); err != nil {
 		return fmt.Errorf("STEPWELL_ENCRYPTION_KEYS: %w", err)
 	}
 	if cfg.BlobURL == "" {
@@ -144,7 +145,7 @@ func (n *Node) open(ctx context.Context) error {
 	if n.blobs, err = blob.Open(ctx, cfg.BlobURL); err != nil {
 		return err
 	}
-	n.store, err = store.Open(ctx, store.Config{URL: cfg.DatabaseURL, MaxConns: int32(cfg.DatabaseConns), Blobs: n.blobs, Sealer: ring, Log: n.log})
+	n.store, err = store.Open(ctx, store.Config{URL: cfg.DatabaseURL, MaxConns: int32(cfg.DatabaseConns), Blobs: n.blobs, Sealer: n.ring, Log: n.log})
 	if err != nil {
 		return err
 	}
@@ -195,7 +196,7 @@ func (n *Node) assemble(parts Parts) error {
 	n.watch(parts)
 	if parts.Server {
 		n.http = api.NewServer(cfg.Listen, api.New(api.Config{
-			Keys: n.Service.Keys(), Tools: n.Service.Tools(), Validator: n.Service, Runs: n.Service, Runner: n.Service,
+			Keys: n.Service.Keys(), Tools: n.Service.Tools(), Validator: n.Service, Runs: n.Service, Runner: n.Service, Links: n.ring,
 			Ready: n.ready.checks, Tracer: n.tracer, Measure: n.metrics.HTTP,
 			Log: n.log, SyncWait: cfg.SyncWait, MaxBody: cfg.MaxBody, PublicURL: cfg.PublicURL, Notice: cfg.Notice,
 			MaxInFlight: cfg.MaxInFlight, MaxWaiting: cfg.MaxWaiting,

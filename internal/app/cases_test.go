@@ -28,8 +28,6 @@ var notHere = map[string]string{
 	"failed_status":     "a 503 is repeated five times; see TestRepeats",
 	"js_transform":      "state",
 	"js_transform_loop": "state",
-	"js_output_files":   "files",
-	"attachment":        "files",
 }
 
 // caseHosts are the hosts that cases call.
