@@ -42,7 +42,9 @@ func newReadiness(s *store.Store, w *workflows.Client, e engine.Evaluator) *read
 
 // evaluates has an evaluator child compute something.
 func evaluates(ctx context.Context, e engine.Evaluator) error {
-	results, err := e.Evaluate(ctx, engine.EvalRequest{Expressions: []engine.Expression{{Source: "() => 6 * 7"}}})
+	results, err := e.Evaluate(ctx, engine.EvalRequest{
+		Expressions: []engine.Expression{{Source: "(sourceData) => 6 * 7", Params: []string{"sourceData"}}},
+		Args:        map[string]engine.Scope{"sourceData": engine.MapScope{}}})
 	if err != nil {
 		return err
 	}

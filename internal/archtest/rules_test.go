@@ -72,7 +72,7 @@ activities             < github.com/jackc
 workflows              < github.com/jackc
 e2e                    < github.com/jackc go.temporal.io
 internal/fault         < github.com/jackc go.temporal.io
-internal/app           < github.com/jackc
+internal/app           < github.com/jackc go.opentelemetry.io
 `
 
 // stackOnly are packages that no production binary may link, at whatever distance, and
