@@ -36,6 +36,10 @@ type Config struct {
 	Local     Local
 	Worker    string // id of the worker in this process, empty without one
 	MaxOpen   int    // unfinished runs that an organization may have; 0 means 10,000
+	// Retention is how long ended runs are kept; 0 means for ever. Tidy removes what dead
+	// writers left in the blob store; it is called once a day and may be nil.
+	Retention time.Duration
+	Tidy      func(ctx context.Context) error
 	Log       *zap.Logger
 	Metrics   *metrics.Metrics // nil counts nothing
 }
@@ -91,6 +95,7 @@ func (s *Service) Run(ctx context.Context) {
 	wg.Go(func() { s.hub.poll(ctx) })
 	wg.Go(func() { every(ctx, time.Second, func() { s.flush(ctx) }) })
 	wg.Go(func() { s.sweep(ctx) })
+	wg.Go(func() { s.retain(ctx) })
 	wg.Wait()
 	s.wg.Wait()
 	// What is still to be noted when the process stops.

@@ -64,18 +64,23 @@ func (s *Store) discard(ctx context.Context, org, run string, key *string) {
 	if key == nil {
 		return
 	}
-	var used bool
-	err := s.pool.QueryRow(ctx, `
-SELECT EXISTS (SELECT 1 FROM pages WHERE org_id = $1 AND run_id = $2 AND blob = $3)
-    OR EXISTS (SELECT 1 FROM files WHERE org_id = $1 AND run_id = $2 AND blob = $3)
-    OR EXISTS (SELECT 1 FROM selections WHERE org_id = $1 AND run_id = $2 AND blob = $3)
-    OR EXISTS (SELECT 1 FROM runs WHERE org_id = $1 AND id = $2 AND data_blob = $3)`, org, run, *key).Scan(&used)
+	used, err := s.refersTo(ctx, org, run, *key)
 	if err == nil && !used {
 		err = s.blobs.Delete(ctx, *key)
 	}
 	if err != nil {
 		s.log.Warn("a blob that nothing refers to was not removed", zap.String("key", *key), zap.Error(err))
 	}
+}
+
+// refersTo reports whether a row of a run refers to a blob.
+func (s *Store) refersTo(ctx context.Context, org, run, key string) (used bool, err error) {
+	err = s.pool.QueryRow(ctx, `
+SELECT EXISTS (SELECT 1 FROM pages WHERE org_id = $1 AND run_id = $2 AND blob = $3)
+    OR EXISTS (SELECT 1 FROM files WHERE org_id = $1 AND run_id = $2 AND blob = $3)
+    OR EXISTS (SELECT 1 FROM selections WHERE org_id = $1 AND run_id = $2 AND blob = $3)
+    OR EXISTS (SELECT 1 FROM runs WHERE org_id = $1 AND id = $2 AND data_blob = $3)`, org, run, key).Scan(&used)
+	return used, err
 }
 
 // decodeBody gives the bytes of a stored body.

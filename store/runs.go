@@ -197,9 +197,10 @@ func (s *Store) FinishRun(ctx context.Context, f stepwell.Finish) (started, comp
 	})
 	if f.Result != nil && len(f.Result.Files) > 0 {
 		var columns []any
-		if columns, fileBlobs, err = s.storeFiles(ctx, f.Org, f.Run, f.Result.Files); err == nil {
-			b.Queue(insertOutputFiles, append([]any{f.Org, f.Run}, columns...)...)
+		if columns, fileBlobs, err = s.storeFiles(ctx, f.Org, f.Run, f.Result.Files); err != nil {
+			return started, completed, false, s.wrap("finish run", err)
 		}
+		b.Queue(insertOutputFiles, append([]any{f.Org, f.Run}, columns...)...)
 		if err != nil {
 			return started, completed, false, s.wrap("finish run", err)
 		}

@@ -26,6 +26,12 @@ CREATE TABLE claims (
     claimed_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
 );
 
+CREATE TABLE deleted_blobs (
+    key text NOT NULL,
+    org_id text NOT NULL,
+    run_id text NOT NULL
+);
+
 CREATE TABLE files (
     org_id text NOT NULL,
     run_id text NOT NULL,
@@ -185,6 +191,9 @@ ALTER TABLE ONLY api_keys
 
 ALTER TABLE ONLY claims
     ADD CONSTRAINT claims_pkey PRIMARY KEY (org_id, run_id, step, item, page);
+
+ALTER TABLE ONLY deleted_blobs
+    ADD CONSTRAINT deleted_blobs_pkey PRIMARY KEY (key);
 
 ALTER TABLE ONLY files
     ADD CONSTRAINT files_pkey PRIMARY KEY (org_id, run_id, key);

@@ -52,6 +52,10 @@ func (p Parts) name() string {
 	return "worker"
 }
 
+// unfinishedFor is how long nobody must have written to a blob for its writer to count
+// as dead.
+const unfinishedFor = 24 * time.Hour
+
 // Node is a running server, worker, or both.
 type Node struct {
 	Config  config.Config
@@ -182,7 +186,8 @@ func (n *Node) assemble(parts Parts) error {
 	}
 	settings.Activities = cfg.Activities
 	sc := service.Config{Store: n.store, ListenURL: cfg.ListenURL, Workflows: workflows.NewClient(n.temporal, settings),
-		Evaluator: n.evaluator, MaxOpen: cfg.MaxOpenRuns, Log: n.log, Metrics: n.metrics}
+		Evaluator: n.evaluator, MaxOpen: cfg.MaxOpenRuns, Log: n.log, Metrics: n.metrics,
+		Retention: cfg.Retention, Tidy: func(ctx context.Context) error { return n.blobs.RemoveUnfinished(ctx, unfinishedFor) }}
 	if sc.ListenURL == "" {
 		sc.ListenURL = cfg.DatabaseURL
 	}

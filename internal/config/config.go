@@ -37,6 +37,7 @@ type Config struct {
 	MaxInFlight     int           `env:"MAX_IN_FLIGHT" default:"1024" help:"requests that one server works at, those that wait for their run apart; more are answered 503"`
 	MaxWaiting      int           `env:"MAX_WAITING" default:"20000" help:"run requests, which may wait for their run, and streams of one server; more are answered 503"`
 	BlobURL         string        `env:"BLOB_URL" help:"where large bodies are kept; default: a directory in the data directory"`
+	Retention       time.Duration `env:"RETENTION" default:"720h" help:"how long ended runs, their results and files are kept, 96h or more"`
 	Activities      string        `env:"ACTIVITIES" default:"auto" help:"kind of Temporal activities: auto, or regular to see each page in Temporal's UI"`
 	Evaluators      int           `env:"EVALUATORS" default:"0" help:"evaluator processes for small expressions; 0 means one for each CPU, at most 4"`
 	LogLevel        string        `env:"LOG_LEVEL" default:"info" help:"debug, info, warn or error"`
@@ -113,9 +114,16 @@ func set(v reflect.Value, text string) error {
 	return nil
 }
 
+// minRetention is longer than the 72 h for which Temporal keeps closed workflows: the id of
+// a deleted run is free again, and its next run must find it free there, too.
+const minRetention = 96 * time.Hour
+
 func (c *Config) check() error {
 	if c.APIKey != "" && (len(c.APIKey) < 16 || len(c.APIKey) > 200 || strings.ContainsFunc(c.APIKey, func(r rune) bool { return r <= ' ' || r > '~' })) {
 		return fmt.Errorf("%sAPI_KEY: must be 16 to 200 visible ASCII characters", prefix)
+	}
+	if c.Retention < minRetention {
+		return fmt.Errorf("%sRETENTION: must be 96h or more", prefix)
 	}
 	if c.Activities != "auto" && c.Activities != "regular" {
 		return fmt.Errorf("%sACTIVITIES: must be auto or regular", prefix)
