@@ -2,7 +2,6 @@ package activities
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"stepwell"
@@ -27,11 +26,10 @@ func (u *unit) accompany(ctx context.Context, cut func()) (settle func() *stepwe
 	ctx, stop := context.WithCancel(ctx)
 	var claimed bool
 	var stored *stepwell.Page
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if !pause(ctx, claimAfter) {
-			return
-		}
+	ended := make(chan struct{})
+	// Most requests are answered long before: a timer costs them nothing, a goroutine would.
+	timer := time.AfterFunc(claimAfter, func() {
+		defer close(ended)
 		if !u.claimed {
 			// Not with ctx: a claim that may have been written must be known.
 			claimed, _, _, _ = u.a.Store.TakeClaim(context.WithoutCancel(ctx), u.key, u.a.Worker, false, true)
@@ -47,7 +45,9 @@ func (u *unit) accompany(ctx context.Context, cut func()) (settle func() *stepwe
 	})
 	return func() *stepwell.Page {
 		stop()
-		wg.Wait()
+		if !timer.Stop() {
+			<-ended
+		}
 		u.claimed = u.claimed || claimed
 		return stored
 	}

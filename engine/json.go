@@ -27,7 +27,9 @@ var (
 // checkJSON accepts one JSON value of at most stepwell.MaxJSONDepth levels. The
 // depth is checked first: the validator recurses.
 func checkJSON(b []byte) error {
-	if deeperThan(b, stepwell.MaxJSONDepth) {
+	// With few opening brackets there is no depth to look for: two scans at memory speed.
+	deep := bytes.Count(b, []byte("{"))+bytes.Count(b, []byte("[")) > stepwell.MaxJSONDepth
+	if deep && deeperThan(b, stepwell.MaxJSONDepth) {
 		return errTooDeep
 	}
 	if !gjson.ValidBytes(b) {
