@@ -287,7 +287,8 @@ func (n *Node) tryJoin(ctx context.Context) error {
 		return err
 	}
 	// A worker whose start failed cannot be started again.
-	w := temporalsetup.NewWorker(n.temporal, n.activities, n.Config.WorkerSlots, n.Config.StopWait)
+	// The SDK lets workflow tasks end first, and activities after them: together within StopWait.
+	w := temporalsetup.NewWorker(n.temporal, n.activities, n.Config.WorkerSlots, n.Config.StopWait*2/3)
 	if err := w.Start(); err != nil {
 		return fmt.Errorf("start the worker: %w", err)
 	}
