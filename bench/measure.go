@@ -59,6 +59,11 @@ const (
 	wholePageMS     = "page of a pull, with the whole answer read"
 	longPageMS      = "page of a long pull"
 	slowdown        = "last thousand pages of a long pull"
+	getRunMS        = "GET of an ended run"
+	listRunsMS      = "GET of a list of 50 runs"
+	saveToolMS      = "POST of a tool"
+	getRunRate      = "GET of an ended run, 32 callers"
+	listRunsRate    = "GET of a list of 50 runs, 32 callers"
 )
 
 func (r *results) add(name string, v float64) { r.values[name] = append(r.values[name], v) }
@@ -109,8 +114,10 @@ func (m *measuring) warmUp(ctx context.Context) error {
 	if err := m.o.run(ctx, fiveSteps, "{}"); err != nil {
 		return err
 	}
-	_, err := m.o.pull(ctx, 20)
-	return err
+	if _, err := m.o.pull(ctx, 20); err != nil {
+		return err
+	}
+	return m.o.findEnded(ctx)
 }
 
 // round measures everything once; every other one in reverse order.
@@ -130,6 +137,7 @@ func (m *measuring) round(ctx context.Context, n int) error {
 		func(ctx context.Context) error { return m.throughput(ctx, rawLocalRate, rawOf(rawLocal)) },
 		func(ctx context.Context) error { return m.throughput(ctx, oneStepRate, oursOf(oneStep)) },
 		m.pull,
+		m.api,
 	}
 	if n > 0 && n < m.p.LongPulls {
 		steps = append(steps, m.longPull)
@@ -211,6 +219,26 @@ func (m *measuring) pull(ctx context.Context) error {
 	}
 	m.add(wholePageMS, milliseconds(time.Since(began))/float64(m.p.Pages), "ms")
 	return nil
+}
+
+// api measures calls that run nothing.
+func (m *measuring) api(ctx context.Context) error {
+	get := func(path string) operation {
+		return func(ctx context.Context) error { return m.o.get(ctx, path) }
+	}
+	run, list := "/runs/"+m.o.ended, "/runs?limit=50"
+	for _, x := range []struct {
+		name string
+		op   operation
+	}{{getRunMS, get(run)}, {listRunsMS, get(list)}, {saveToolMS, m.o.saveTool}} {
+		if err := m.latency(ctx, x.name, x.op); err != nil {
+			return err
+		}
+	}
+	if err := m.throughput(ctx, getRunRate, get(run)); err != nil {
+		return err
+	}
+	return m.throughput(ctx, listRunsRate, get(list))
 }
 
 func (m *measuring) longPull(ctx context.Context) error {

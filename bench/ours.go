@@ -33,6 +33,9 @@ type ours struct {
 	key  string
 	http *http.Client
 	db   *pgx.Conn // for what the API does not show: when each page was stored
+
+	ended string // id of a one-step run that has ended
+	api   *client.Client
 }
 
 func newOurs(ctx context.Context, s *stack) (*ours, error) {
@@ -42,7 +45,8 @@ func newOurs(ctx context.Context, s *stack) (*ours, error) {
 	if o.db, err = pgx.Connect(ctx, s.database); err != nil {
 		return nil, fmt.Errorf("connect to the database")
 	}
-	return o, o.createTools(ctx, client.New(o.base, o.key), s.upstream.url)
+	o.api = client.New(o.base, o.key)
+	return o, o.createTools(ctx, o.api, s.upstream.url)
 }
 
 func (o *ours) close() {
@@ -82,6 +86,46 @@ func text(s string) json.RawMessage {
 // run makes one synchronous run and reads its whole answer.
 func (o *ours) run(ctx context.Context, tool, body string) error {
 	_, err := o.post(ctx, tool, body, http.StatusOK, []byte(`"status":"success"`))
+	return err
+}
+
+// findEnded remembers a one-step run to be read.
+func (o *ours) findEnded(ctx context.Context) error {
+	runs, err := o.api.ListRuns(ctx, client.Page{Limit: 1}, client.RunFilter{ToolID: oneStep, Status: "success"})
+	if err != nil {
+		return err
+	}
+	if len(runs.Data) == 0 {
+		return fmt.Errorf("no one-step run has ended")
+	}
+	o.ended = runs.Data[0].RunID
+	return nil
+}
+
+// get reads an answer whole; it must be 200.
+func (o *ours) get(ctx context.Context, path string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, o.base+path, nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Authorization", "Bearer "+o.key)
+	res, err := o.http.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if _, err := io.Copy(io.Discard, res.Body); err != nil {
+		return err
+	}
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("GET %s: HTTP %d", path, res.StatusCode)
+	}
+	return nil
+}
+
+// saveTool saves a new tool of one step.
+func (o *ours) saveTool(ctx context.Context) error {
+	_, err := o.api.CreateTool(ctx, v1.ToolCreate{Steps: []v1.Step{{ID: "get", Config: v1.StepConfig{URL: "http://upstream.example/<<id>>"}}}})
 	return err
 }
 

@@ -70,7 +70,10 @@ func newReport(p plan, r *results, took time.Duration) *report {
 		}
 		rep.Measured = append(rep.Measured, newFigure("processor time of each: "+name, "ms", totals[name]))
 	}
-	for _, name := range []string{pageMS, wholePageMS, longPageMS} {
+	for _, name := range []string{getRunRate, listRunsRate} {
+		rep.Measured = append(rep.Measured, newFigure(name, "/s", v[name]))
+	}
+	for _, name := range []string{getRunMS, listRunsMS, saveToolMS, pageMS, wholePageMS, longPageMS} {
 		rep.Measured = append(rep.Measured, newFigure(name, "ms", v[name]))
 	}
 	var grown []float64
