@@ -257,7 +257,7 @@ func (n *Node) run(ctx, starting context.Context) error {
 	case <-patience:
 		n.log.Warn("serving without Temporal: runs are accepted and wait for it")
 	case <-starting.Done():
-		return fmt.Errorf("Temporal at %s does not answer", n.Config.TemporalAddress)
+		return fmt.Errorf("the Temporal at %s does not answer", n.Config.TemporalAddress)
 	}
 	return nil
 }
