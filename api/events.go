@@ -62,7 +62,7 @@ func (a *API) sendEvents(ctx context.Context, w *eventWriter, req *request) erro
 		}
 		if err != nil {
 			stop()
-			<-ended
+			<-ended //nolint:errcheck // it ended because of err
 			return err
 		}
 	}

@@ -150,7 +150,7 @@ func diskSpeed(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer os.Remove(f.Name())
+	defer func() { _ = os.Remove(f.Name()) }()
 	defer f.Close()
 	block, took := make([]byte, 8<<10), make([]float64, 100)
 	for i := range took {

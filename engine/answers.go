@@ -47,7 +47,7 @@ func (a *answers) ask() error {
 		return fmt.Errorf("checking expressions: %d answers to %d questions", len(errs), len(a.pending))
 	}
 	for i, e := range errs {
-		if e != nil && !(e.Limit && a.lenient) {
+		if e != nil && (!e.Limit || !a.lenient) {
 			a.known[answerKey(a.pending[i].Source, a.pending[i].Params)] = e.Message
 		}
 	}
