@@ -43,18 +43,24 @@ func (s *Service) Get(ctx context.Context, org, id string) (*stepwell.Run, error
 	return run, err
 }
 
-// read is Get from the store.
-func (s *Service) read(ctx context.Context, org, id string) (*stepwell.Run, error) {
+// load reads a run with its tool and its files, and the version that it is pinned to.
+func (s *Service) load(ctx context.Context, org, id string) (*stepwell.Run, *version, error) {
 	run, err := s.Store.Run(ctx, org, id)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	v, err := s.version(ctx, org, run.ToolVersion)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	run.Tool = v.def
-	if err := s.addFiles(ctx, run); err != nil {
+	return run, v, s.addFiles(ctx, run)
+}
+
+// read is Get from the store.
+func (s *Service) read(ctx context.Context, org, id string) (*stepwell.Run, error) {
+	run, _, err := s.load(ctx, org, id)
+	if err != nil {
 		return nil, err
 	}
 	if run.Status == stepwell.RunRunning {
@@ -115,16 +121,8 @@ func (s *Service) data(ctx context.Context, run *stepwell.Run) (json.RawMessage,
 // final gives an ended run as a synchronous caller gets it: with its data, whatever its
 // size, and its step results.
 func (s *Service) final(ctx context.Context, org, id string) (*stepwell.Run, error) {
-	run, err := s.Store.Run(ctx, org, id)
+	run, v, err := s.load(ctx, org, id)
 	if err != nil {
-		return nil, err
-	}
-	v, err := s.version(ctx, org, run.ToolVersion)
-	if err != nil {
-		return nil, err
-	}
-	run.Tool = v.def
-	if err := s.addFiles(ctx, run); err != nil {
 		return nil, err
 	}
 	if run.Status == stepwell.RunSuccess {
