@@ -32,6 +32,29 @@ CREATE TABLE deleted_blobs (
     run_id text NOT NULL
 );
 
+CREATE TABLE end_user_credentials (
+    org_id text NOT NULL,
+    end_user_id uuid NOT NULL,
+    system_id text NOT NULL,
+    sealed bytea NOT NULL,
+    renewer text,
+    renew_until timestamp with time zone,
+    token_at timestamp with time zone,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+CREATE TABLE end_users (
+    org_id text NOT NULL,
+    id uuid NOT NULL,
+    external_id text,
+    email text,
+    name text,
+    metadata json,
+    allowed_systems text[] DEFAULT '{}'::text[] NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
 CREATE TABLE files (
     org_id text NOT NULL,
     run_id text NOT NULL,
@@ -134,6 +157,25 @@ CREATE TABLE selections (
 );
 ALTER TABLE ONLY selections ALTER COLUMN body SET STORAGE EXTERNAL;
 
+CREATE TABLE systems (
+    org_id text NOT NULL,
+    id text NOT NULL,
+    environment text DEFAULT 'prod'::text NOT NULL,
+    name text DEFAULT ''::text NOT NULL,
+    url text DEFAULT ''::text NOT NULL,
+    multi_tenancy_mode text DEFAULT 'disabled'::text NOT NULL,
+    credential_keys text[],
+    metadata json,
+    sealed bytea NOT NULL,
+    renewer text,
+    renew_until timestamp with time zone,
+    token_at timestamp with time zone,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT systems_environment_check CHECK ((environment = ANY (ARRAY['prod'::text, 'dev'::text]))),
+    CONSTRAINT systems_multi_tenancy_mode_check CHECK ((multi_tenancy_mode = ANY (ARRAY['disabled'::text, 'enabled'::text])))
+);
+
 CREATE TABLE tool_version_systems (
     org_id text NOT NULL,
     system_id text NOT NULL,
@@ -195,6 +237,15 @@ ALTER TABLE ONLY claims
 ALTER TABLE ONLY deleted_blobs
     ADD CONSTRAINT deleted_blobs_pkey PRIMARY KEY (key);
 
+ALTER TABLE ONLY end_user_credentials
+    ADD CONSTRAINT end_user_credentials_pkey PRIMARY KEY (org_id, end_user_id, system_id);
+
+ALTER TABLE ONLY end_users
+    ADD CONSTRAINT end_users_org_id_external_id_key UNIQUE (org_id, external_id);
+
+ALTER TABLE ONLY end_users
+    ADD CONSTRAINT end_users_pkey PRIMARY KEY (org_id, id);
+
 ALTER TABLE ONLY files
     ADD CONSTRAINT files_pkey PRIMARY KEY (org_id, run_id, key);
 
@@ -216,6 +267,9 @@ ALTER TABLE ONLY schema_migrations
 ALTER TABLE ONLY selections
     ADD CONSTRAINT selections_pkey PRIMARY KEY (org_id, run_id, step, chunk);
 
+ALTER TABLE ONLY systems
+    ADD CONSTRAINT systems_pkey PRIMARY KEY (org_id, id, environment);
+
 ALTER TABLE ONLY tool_version_systems
     ADD CONSTRAINT tool_version_systems_pkey PRIMARY KEY (org_id, system_id, version_key);
 
@@ -230,6 +284,10 @@ ALTER TABLE ONLY waits
 
 ALTER TABLE ONLY workers
     ADD CONSTRAINT workers_pkey PRIMARY KEY (id);
+
+CREATE INDEX end_user_credentials_by_system ON end_user_credentials USING btree (org_id, system_id);
+
+CREATE INDEX end_users_newest ON end_users USING btree (org_id, created_at DESC, id DESC);
 
 CREATE INDEX runs_aborted ON runs USING btree (completed_at) WHERE (status = 'aborted'::text);
 
@@ -251,12 +309,20 @@ CREATE INDEX runs_undispatched ON runs USING btree (started_at) WHERE ((status =
 
 CREATE INDEX runs_unsuccessful ON runs USING btree (org_id, status, started_at DESC, id DESC) WHERE (status = ANY (ARRAY['failed'::text, 'aborted'::text]));
 
+CREATE INDEX systems_newest ON systems USING btree (org_id, created_at DESC, id DESC, environment);
+
 CREATE UNIQUE INDEX tool_versions_live ON tool_versions USING btree (org_id, tool_id, version) WHERE (NOT deleted);
 
 CREATE INDEX tools_newest ON tools USING btree (org_id, created_at DESC, id DESC);
 
 ALTER TABLE ONLY api_keys
     ADD CONSTRAINT api_keys_org_id_fkey FOREIGN KEY (org_id) REFERENCES organizations(id);
+
+ALTER TABLE ONLY end_user_credentials
+    ADD CONSTRAINT end_user_credentials_org_id_end_user_id_fkey FOREIGN KEY (org_id, end_user_id) REFERENCES end_users(org_id, id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY end_users
+    ADD CONSTRAINT end_users_org_id_fkey FOREIGN KEY (org_id) REFERENCES organizations(id);
 
 ALTER TABLE ONLY run_credentials
     ADD CONSTRAINT run_credentials_org_id_run_id_fkey FOREIGN KEY (org_id, run_id) REFERENCES runs(org_id, id) ON DELETE CASCADE;
@@ -266,6 +332,9 @@ ALTER TABLE ONLY runs
 
 ALTER TABLE ONLY runs
     ADD CONSTRAINT runs_tool_version_fkey FOREIGN KEY (tool_version) REFERENCES tool_versions(key);
+
+ALTER TABLE ONLY systems
+    ADD CONSTRAINT systems_org_id_fkey FOREIGN KEY (org_id) REFERENCES organizations(id);
 
 ALTER TABLE ONLY tool_version_systems
     ADD CONSTRAINT tool_version_systems_version_key_fkey FOREIGN KEY (version_key) REFERENCES tool_versions(key) ON DELETE CASCADE;
