@@ -114,6 +114,8 @@ type Caller struct {
 	UserID  string
 	Role    string
 	Tools   []string // nil means all, empty means none
+	// EndUserID is whose key it is, with RoleEndUser only.
+	EndUserID string
 }
 
 // Roles of API keys.
@@ -121,6 +123,8 @@ const (
 	RoleAdmin  = "admin"
 	RoleMember = "member"
 	RoleRunner = "runner"
+	// RoleEndUser is the role of end users' keys, which are made with end users.
+	RoleEndUser = "end_user"
 )
 
 // APIKey is a stored key. The key itself is shown once and never stored.

@@ -54,7 +54,7 @@ func (a *API) sendEvents(ctx context.Context, w *eventWriter, req *request) erro
 		var err error
 		select {
 		case run := <-moves:
-			err = w.run(a, run, req.base)
+			err = w.run(a, run, req)
 		case <-alive.C:
 			err = w.alive()
 		case err := <-ended:
@@ -75,10 +75,10 @@ type eventWriter struct {
 }
 
 // run writes what a client has not seen of a run.
-func (w *eventWriter) run(a *API, run *stepwell.Run, base string) error {
+func (w *eventWriter) run(a *API, run *stepwell.Run, req *request) error {
 	var out bytes.Buffer
 	if status, _, _ := strings.Cut(string(w.seen), "/"); status != string(run.Status) {
-		whole, err := a.wireWholeRun(run, base)
+		whole, err := a.wireWholeRun(run, req)
 		if err == nil {
 			err = w.event(&out, "status", string(run.Status), whole)
 		}

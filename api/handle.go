@@ -165,7 +165,7 @@ func (a *API) admit(ctx context.Context, req *request, rt *route) (err error) {
 	if rt.needs == open {
 		return nil
 	}
-	about := ""
+	var about subject
 	if id, ok := req.vars["toolId"]; ok {
 		if req.tool, err = a.findTool(ctx, req.caller.OrgID, id); err != nil {
 			if rt.method == http.MethodDelete && stepwell.KindOf(err) == stepwell.KindNotFound {
@@ -173,7 +173,7 @@ func (a *API) admit(ctx context.Context, req *request, rt *route) (err error) {
 			}
 			return err
 		}
-		about = req.tool.ID
+		about.toolID = req.tool.ID
 	}
 	if id, ok := req.vars["runId"]; ok {
 		if !validRunID(id) {
@@ -182,7 +182,10 @@ func (a *API) admit(ctx context.Context, req *request, rt *route) (err error) {
 		if req.run, err = a.Runs.Get(ctx, req.caller.OrgID, id); err != nil {
 			return err
 		}
-		about = req.run.ToolID
+		about = subject{toolID: req.run.ToolID, owned: true, endUserID: req.run.Options.EndUserID}
+	}
+	if id, ok := req.vars["endUserId"]; ok {
+		about.owned, about.endUserID = true, id
 	}
 	return rt.needs.allow(req.caller, about)
 }

@@ -117,6 +117,7 @@ type RunQuery struct {
 	StartedAfter   time.Time // exclusive
 	StartedBefore  time.Time // exclusive
 	OnlyTools      []string  // tool ids whose runs may be listed; nil means all, empty means none
+	EndUserID      string    // whose runs may be listed: for end users' keys
 	Page, Limit    int       // page from 1, limit 1 to 100
 }
 

@@ -47,14 +47,14 @@ func (a *API) routes() []route {
 	)
 	return []route{
 		{"POST", tool + "/run", execute, ok, optionalBody, true, on(parseRunRequest, a.startRun)},
-		{"GET", run, read, ok, noBody, false, on(nothing, a.getRun)},
-		{"GET", run + "/results", read, ok, noBody, true, on(nothing, a.getResults)},
-		{"GET", run + "/files", read, ok, noBody, false, on(nothing, a.getFiles)},
+		{"GET", run, readRun, ok, noBody, false, on(nothing, a.getRun)},
+		{"GET", run + "/results", readRun, ok, noBody, true, on(nothing, a.getResults)},
+		{"GET", run + "/files", readRun, ok, noBody, false, on(nothing, a.getFiles)},
 		{"GET", "/files/{link}", open, ok, noBody, true, on(nothing, a.download)},
-		{"GET", run + "/events", read, ok, noBody, true, on(nothing, a.events)},
-		{"POST", run + "/rerun", execute, ok, optionalBody, true, on(parseRerunRequest, a.rerun)},
-		{"POST", run + "/cancel", execute, ok, noBody, false, on(nothing, a.cancelRun)},
-		{"GET", "/runs", read, ok, noBody, false, on(parseRunQuery, a.listRuns)},
+		{"GET", run + "/events", readRun, ok, noBody, true, on(nothing, a.events)},
+		{"POST", run + "/rerun", steer, ok, optionalBody, true, on(parseRerunRequest, a.rerun)},
+		{"POST", run + "/cancel", steer, ok, noBody, false, on(nothing, a.cancelRun)},
+		{"GET", "/runs", readRun, ok, noBody, false, on(parseRunQuery, a.listRuns)},
 
 		{"GET", tool, read, ok, noBody, false, on(nothing, a.getTool)},
 		{"PUT", tool, edit, ok, requiredBody, false, on(parseToolUpdate, a.updateTool)},

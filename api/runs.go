@@ -152,7 +152,7 @@ func (a *API) checkWebhook(ctx context.Context, caller *stepwell.Caller, webhook
 	if err != nil {
 		return err
 	}
-	if err := execute.allow(caller, next.ID); err != nil {
+	if err := execute.allow(caller, subject{toolID: next.ID}); err != nil {
 		return err
 	}
 	if next.Archived {
@@ -164,7 +164,7 @@ func (a *API) checkWebhook(ctx context.Context, caller *stepwell.Caller, webhook
 // runAnswer answers with a run. Step results are there only when the port gave some:
 // in the answer to a synchronous run.
 func (a *API) runAnswer(req *request, run *stepwell.Run, status int) (*response, error) {
-	whole, err := a.wireWholeRun(run, req.base)
+	whole, err := a.wireWholeRun(run, req)
 	if err != nil {
 		return nil, err
 	}
@@ -210,7 +210,7 @@ func parseRunQuery(req *request) (RunQuery, error) {
 }
 
 func (a *API) listRuns(ctx context.Context, req *request, in RunQuery) (*response, error) {
-	in.OnlyTools = visibleTools(req.caller)
+	in.OnlyTools, in.EndUserID = req.caller.Tools, req.caller.EndUserID
 	l, err := a.Runs.List(ctx, req.caller.OrgID, in)
 	if err != nil {
 		return nil, err

@@ -158,7 +158,7 @@ func parseToolQuery(req *request) (ToolQuery, error) {
 }
 
 func (a *API) listTools(ctx context.Context, req *request, in ToolQuery) (*response, error) {
-	in.Only = visibleTools(req.caller)
+	in.Only = req.caller.Tools
 	l, err := a.Tools.List(ctx, req.caller.OrgID, in)
 	if err != nil {
 		return nil, err

@@ -89,11 +89,11 @@ func (a *API) wireRun(r *stepwell.Run, base string) v1.Run {
 }
 
 // wireWholeRun maps a run as single reads show it. Data and step results are not in
-// it: runParts adds them.
-func (a *API) wireWholeRun(r *stepwell.Run, base string) (out v1.Run, err error) {
-	out = a.wireRun(r, base)
-	out.FileArtifacts, err = a.linkedFiles(r, base)
-	if r.Tool != nil {
+// it: runParts adds them. A caller who may not read tools gets none.
+func (a *API) wireWholeRun(r *stepwell.Run, req *request) (out v1.Run, err error) {
+	out = a.wireRun(r, req.base)
+	out.FileArtifacts, err = a.linkedFiles(r, req.base)
+	if r.Tool != nil && read.allows(req.caller, subject{toolID: r.ToolID}) {
 		t := wireTool(r.Tool)
 		t.WebhookURL = secret.RedactURL(t.WebhookURL)
 		out.Tool = &t

@@ -52,12 +52,13 @@ func (u *usedKeys) take() map[[2]string]time.Time {
 func (k *Keys) Authenticate(ctx context.Context, hash [32]byte) (*stepwell.Caller, error) {
 	known, ok := k.s.callers.get(hash)
 	if !ok || !known.expires.IsZero() && time.Now().After(known.expires) {
+		before := k.s.callers.before()
 		caller, expires, err := k.s.Store.CallerByKey(ctx, hash[:])
 		if err != nil {
 			return nil, err
 		}
 		known = knownCaller{caller, expires}
-		k.s.callers.put(hash, known)
+		k.s.callers.putSince(before, hash, known)
 	}
 	k.s.used.note(known.caller.OrgID, known.caller.KeyID)
 	return known.caller, nil

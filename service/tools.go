@@ -41,9 +41,10 @@ func (t *Tools) Get(ctx context.Context, org, id string) (*stepwell.Tool, error)
 	if tool, ok := t.s.tools.get(key); ok {
 		return tool, nil
 	}
+	before := t.s.tools.before()
 	tool, err := t.s.Store.Tool(ctx, org, id)
 	if err == nil {
-		t.s.tools.put(key, tool)
+		t.s.tools.putSince(before, key, tool)
 	}
 	return tool, err
 }
