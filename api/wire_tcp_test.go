@@ -183,7 +183,7 @@ func pass(d time.Duration) { <-time.After(d) }
 // TestLongStream: a stream may take longer than any deadline, as long as it moves.
 func TestLongStream(t *testing.T) {
 	t.Parallel()
-	const quick = 200 * time.Millisecond
+	const quick = 600 * time.Millisecond // four of which it takes: a busy machine may lose one
 	m := newMemory()
 	m.results["acme/run-1"].Data = func(ctx context.Context, w io.Writer) error {
 		for range 16 {
