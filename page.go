@@ -2,6 +2,9 @@ package stepwell
 
 import "encoding/json"
 
+// RunRef names a run of an organization.
+type RunRef struct{ Org, Run string }
+
 // PageKey names one page of one item of one step of a run. Item counts from 0
 // (0 for a step without a loop), Page from 1.
 type PageKey struct {

@@ -27,6 +27,7 @@ import (
 type Runs interface {
 	OpenRun(ctx context.Context, org, id string) (*stepwell.OpenRun, error)
 	RunStatus(ctx context.Context, org, id string) (stepwell.RunStatus, error)
+	FinalAmong(ctx context.Context, runs []stepwell.RunRef) ([]stepwell.RunRef, error)
 	ToolByKey(ctx context.Context, org string, key int64) (*stepwell.Tool, error)
 	FinishRun(ctx context.Context, f stepwell.Finish) (started, completed time.Time, finished bool, err error)
 }
@@ -98,6 +99,7 @@ func New(c Config) *Activities {
 	a.flights = newFlights(base, c.Log)
 	a.wg.Go(a.renewLease)
 	a.wg.Go(func() { a.sessions.tidy(base) })
+	a.wg.Go(func() { a.sessions.watch(base) })
 	return a
 }
 

@@ -64,6 +64,15 @@ func (m *memory) RunStatus(context.Context, string, string) (stepwell.RunStatus,
 	return m.status, m.did("RunStatus")
 }
 
+func (m *memory) FinalAmong(_ context.Context, runs []stepwell.RunRef) ([]stepwell.RunRef, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.status == stepwell.RunRunning {
+		return nil, m.did("FinalAmong")
+	}
+	return runs, m.did("FinalAmong")
+}
+
 func (m *memory) ToolByKey(context.Context, string, int64) (*stepwell.Tool, error) {
 	return m.tool, nil
 }

@@ -18,6 +18,7 @@ const (
 	dispatchTimeout = 3 * time.Second        // for Temporal to take a run; later the sweeper starts it
 	downFor         = time.Second            // after a failed start, for which runs are left to the sweeper at once
 	cancelWait      = 250 * time.Millisecond // in which workers acknowledge a cancel: longer than a status check is good for
+	stoppedFor      = 2 * time.Minute        // after a cancel: a repeat sooner tells the workers again
 	cancelTold      = time.Second            // for Temporal to take a cancel; later the sweeper sends it again
 	countFor        = time.Second            // for which a count of unfinished runs is good
 )
@@ -160,7 +161,7 @@ func (s *Service) Cancel(ctx context.Context, org, id string) (*stepwell.Run, er
 	}
 	// Also when another call aborted it a moment ago: that one may not have told the
 	// workers yet, or never will because its process died.
-	if run.Status == stepwell.RunAborted && time.Since(run.CompletedAt) < abortedFor {
+	if run.Status == stepwell.RunAborted && time.Since(run.CompletedAt) < stoppedFor {
 		s.stopWorkers(work, ref, ack)
 		s.Ended(&stepwell.Run{OrgID: org, ID: id})
 		fault.Point(fault.CancelStopped)

@@ -378,10 +378,13 @@ func TestSweeperCancelsAgain(t *testing.T) {
 	t.Parallel()
 	ts := newService(t)
 	tool := ts.tool()
-	for _, id := range []string{"unknown", "open"} { // the first has no workflow at all
+	for _, id := range []string{"unknown", "closed", "open"} { // the first has no workflow at all
 		ts.record(id, tool, 0)
-		if id == "open" {
+		if id != "unknown" {
 			ts.noError(ts.Workflows.StartRun(t.Context(), ts.org, id, tool))
+		}
+		if id == "closed" {
+			ts.noError(ts.Workflows.TerminateRun(t.Context(), ts.org, id, "test"))
 		}
 		if _, err := ts.Store.AbortRun(t.Context(), ts.org, id, "Run cancelled by user"); err != nil {
 			t.Fatal(err)
@@ -392,6 +395,49 @@ func TestSweeperCancelsAgain(t *testing.T) {
 	}
 	if state := ts.state("open"); !state.Open { // no worker: only the request is recorded
 		t.Errorf("the workflow is %+v", state)
+	}
+	left := func(what string, want ...string) {
+		t.Helper()
+		refs, err := ts.Store.TakeUnsettled(t.Context(), 10)
+		ts.noError(err)
+		var got []string
+		for _, ref := range refs {
+			got = append(got, ref.Run)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: the sweeper still looks after %v, want %v", what, got, want)
+		}
+	}
+	left("after sweeps", "open")
+	ts.noError(ts.Workflows.TerminateRun(t.Context(), ts.org, "open", "test"))
+	ts.noError(ts.sweepAborted(t.Context()))
+	left("when it has closed")
+}
+
+// TestSweeperWithoutTemporal: nothing is given up or settled while Temporal is away.
+func TestSweeperWithoutTemporal(t *testing.T) {
+	t.Parallel()
+	ts := newService(t, func(c *Config) { c.Workflows = temporalAt(t, "127.0.0.1:1") })
+	tool := ts.tool()
+	for _, id := range []string{"undispatched", "silent", "aborted"} {
+		ts.record(id, tool, 2*silentFor)
+	}
+	ts.noError(ts.Store.MarkDispatched(t.Context(), []store.RunRef{{Org: ts.org, Run: "silent"}}))
+	if _, err := ts.Store.AbortRun(t.Context(), ts.org, "aborted", "Run cancelled by user"); err != nil {
+		t.Fatal(err)
+	}
+	for name, sweep := range map[string]func(context.Context) error{"starts": ts.sweepStarts, "silent": ts.sweepSilent, "aborted": ts.sweepAborted} {
+		if sweep(t.Context()) == nil {
+			t.Errorf("the sweep of %s says nothing of a Temporal that is away", name)
+		}
+	}
+	for id, want := range map[string]stepwell.RunStatus{"undispatched": stepwell.RunRunning, "silent": stepwell.RunRunning, "aborted": stepwell.RunAborted} {
+		if r := ts.run(id); r.Status != want {
+			t.Errorf("%s is %s (%s), want %s", id, r.Status, r.Error, want)
+		}
+	}
+	if refs, err := ts.Store.TakeUnsettled(t.Context(), 10); err != nil || len(refs) != 1 {
+		t.Errorf("the cancelled run is not looked after any more: %v, %v", refs, err)
 	}
 }
 

@@ -21,8 +21,7 @@ const (
 	startsPerSweep  = 300
 	silentFor       = 60 * time.Second // without progress, after which Temporal is asked about a run
 	asksPerSweep    = 60               // 20 a second
-	abortedFor      = 2 * time.Minute  // after its cancel, for which a run's workflow is cancelled again
-	cancelsPerSweep = 100
+	cancelsPerSweep = 300
 	maxTaskAttempts = 5              // failures of a workflow task in a row, after which its run is given up
 	startDeadline   = 36 * time.Hour // half of the namespace's retention: an older run is not started any more
 )
@@ -159,19 +158,43 @@ func (s *Service) countGivenUp(ctx context.Context, ref store.RunRef) {
 	}
 }
 
-// sweepAborted cancels the workflows of cancelled runs again: Temporal may have been
-// away when they were cancelled.
+// sweepAborted cancels the workflows of cancelled runs until each is known to have ended:
+// Temporal may have been away when they were cancelled, or the server died before it told
+// anybody.
 func (s *Service) sweepAborted(ctx context.Context) error {
-	refs, err := s.Store.RecentlyAborted(ctx, abortedFor, cancelsPerSweep)
-	if err != nil {
+	refs, err := s.Store.TakeUnsettled(ctx, cancelsPerSweep)
+	if err != nil || len(refs) == 0 {
 		return err
 	}
-	return s.eachRun(ctx, refs, func(ctx context.Context, ref store.RunRef) error {
-		if err := s.Workflows.CancelRun(ctx, ref.Org, ref.Run); err != nil {
-			return err
+	var settled []store.RunRef
+	err = s.eachRun(ctx, refs, func(ctx context.Context, ref store.RunRef) error {
+		open, err := s.endWorkflow(ctx, ref)
+		if err == nil && !open {
+			settled = append(settled, ref)
 		}
+		return err
+	})
+	if len(settled) > 0 {
+		err = errors.Join(err, s.Store.Settle(ctx, settled))
+	}
+	return err
+}
+
+// endWorkflow asks the workflow of a cancelled run to end, and ends one whose code cannot
+// go on, and so cannot take the cancel. open is false when it had ended before.
+func (s *Service) endWorkflow(ctx context.Context, ref store.RunRef) (open bool, err error) {
+	state, err := s.Workflows.RunState(ctx, ref.Org, ref.Run)
+	if err != nil || !state.Open {
+		return false, err
+	}
+	if state.TaskAttempt > maxTaskAttempts {
+		err = s.Workflows.TerminateRun(ctx, ref.Org, ref.Run, "the run was cancelled")
+	} else {
+		err = s.Workflows.CancelRun(ctx, ref.Org, ref.Run)
+	}
+	if err == nil {
 		fault.Point(fault.SweptCancelled)
 		s.Metrics.Swept(metrics.SweptCancelled)
-		return nil
-	})
+	}
+	return true, err
 }

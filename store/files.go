@@ -46,8 +46,8 @@ func (s *Store) storeFiles(ctx context.Context, org, run string, files []stepwel
 
 // Files lists the files of a run, by page and key, without their content.
 func (s *Store) Files(ctx context.Context, org, run string) ([]stepwell.File, error) {
-	byRun, err := s.FilesOf(ctx, []RunRef{{org, run}})
-	return byRun[RunRef{org, run}], err
+	byRun, err := s.FilesOf(ctx, []RunRef{{Org: org, Run: run}})
+	return byRun[RunRef{Org: org, Run: run}], err
 }
 
 // FilesOf lists the files of several runs.

@@ -2,6 +2,7 @@ package store
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -285,7 +286,7 @@ func TestSweepQueries(t *testing.T) {
 		ts.run(id, "")
 	}
 	ts.exec(`UPDATE runs SET started_at = now() - interval '2 minutes' WHERE id <> 'new'`)
-	ts.noError(ts.MarkDispatched(t.Context(), []RunRef{{ts.org, "started"}, {ts.org, "none"}}))
+	ts.noError(ts.MarkDispatched(t.Context(), []RunRef{{Org: ts.org, Run: "started"}, {Org: ts.org, Run: "none"}}))
 	ts.finish(stepwell.Finish{Run: "ended", Status: stepwell.RunAborted, Error: "x"})
 	if refs := must[[]RunRef](t)(ts.Undispatched(t.Context(), 10*time.Second, 10)); len(refs) != 1 || refs[0].Run != "old" {
 		t.Errorf("not dispatched: %v", refs)
@@ -293,10 +294,16 @@ func TestSweepQueries(t *testing.T) {
 	if refs := must[[]RunRef](t)(ts.Stale(t.Context(), time.Minute, 10)); len(refs) != 1 || refs[0].Run != "started" {
 		t.Errorf("stale: %v", refs)
 	}
-	if refs := must[[]RunRef](t)(ts.RecentlyAborted(t.Context(), time.Minute, 10)); len(refs) != 1 || refs[0].Run != "ended" {
-		t.Errorf("aborted: %v", refs)
+	for range 2 { // until it is settled
+		if refs := must[[]RunRef](t)(ts.TakeUnsettled(t.Context(), 10)); len(refs) != 1 || refs[0].Run != "ended" {
+			t.Errorf("aborted: %v", refs)
+		}
 	}
-	started := RunRef{ts.org, "started"}
+	ts.noError(ts.Settle(t.Context(), []RunRef{{Org: ts.org, Run: "ended"}}))
+	if refs := must[[]RunRef](t)(ts.TakeUnsettled(t.Context(), 10)); len(refs) != 0 {
+		t.Errorf("settled, and still looked after: %v", refs)
+	}
+	started := RunRef{Org: ts.org, Run: "started"}
 	if must[bool](t)(ts.Checked(t.Context(), started, time.Minute)) {
 		t.Error("a silent run counts as progressing")
 	}
@@ -307,12 +314,40 @@ func TestSweepQueries(t *testing.T) {
 	if !must[bool](t)(ts.Checked(t.Context(), started, time.Minute)) {
 		t.Error("a run with a new page counts as silent")
 	}
-	ended := must[[]RunRef](t)(ts.FinalAmong(t.Context(), []RunRef{started, {ts.org, "ended"}, {ts.org, "none"}}))
+	ended := must[[]RunRef](t)(ts.FinalAmong(t.Context(), []RunRef{started, {Org: ts.org, Run: "ended"}, {Org: ts.org, Run: "none"}}))
 	if len(ended) != 1 || ended[0].Run != "ended" {
 		t.Errorf("ended: %v", ended)
 	}
 	if n := must[int](t)(ts.Running(t.Context(), ts.org, 2)); n != 2 {
 		t.Errorf("%d running up to 2", n)
+	}
+}
+
+// TestUnsettledTakeTurns: however many aborted runs there are, none is forgotten for others.
+func TestUnsettledTakeTurns(t *testing.T) {
+	t.Parallel()
+	ts := newStore(t)
+	for i := range 5 {
+		id := fmt.Sprint("r", i)
+		ts.run(id, "")
+		ts.finish(stepwell.Finish{Run: id, Status: stepwell.RunAborted, Error: "x"})
+	}
+	ts.run("old", "")
+	ts.finish(stepwell.Finish{Run: "old", Status: stepwell.RunAborted, Error: "x"})
+	ts.exec(`UPDATE runs SET completed_at = now() - interval '80 hours' WHERE id = 'old'`)
+	seen := map[string]int{}
+	for range 5 {
+		for _, ref := range must[[]RunRef](t)(ts.TakeUnsettled(t.Context(), 2)) {
+			seen[ref.Run]++
+		}
+	}
+	for i := range 5 {
+		if n := seen[fmt.Sprint("r", i)]; n != 2 {
+			t.Errorf("r%d was looked at %d times of 10 for 5 runs", i, n)
+		}
+	}
+	if seen["old"] > 0 {
+		t.Error("a run of which Temporal knows nothing any more is looked after")
 	}
 }
 

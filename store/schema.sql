@@ -130,6 +130,7 @@ CREATE TABLE runs (
     data bytea,
     data_blob text,
     credential_names text[],
+    settled boolean DEFAULT false NOT NULL,
     CONSTRAINT runs_check CHECK (((status = 'running'::text) = (completed_at IS NULL))),
     CONSTRAINT runs_check1 CHECK (((status = ANY (ARRAY['failed'::text, 'aborted'::text])) = (error IS NOT NULL))),
     CONSTRAINT runs_check2 CHECK (((status = 'success'::text) OR ((data IS NULL) AND (data_blob IS NULL) AND (data_step IS NULL)))),
@@ -306,6 +307,8 @@ CREATE INDEX runs_other_sources ON runs USING btree (org_id, request_source, sta
 CREATE INDEX runs_running ON runs USING btree (COALESCE(checked_at, started_at)) WHERE (status = 'running'::text);
 
 CREATE INDEX runs_undispatched ON runs USING btree (started_at) WHERE ((status = 'running'::text) AND (NOT dispatched));
+
+CREATE INDEX runs_unsettled ON runs USING btree (COALESCE(checked_at, completed_at)) WHERE ((status = 'aborted'::text) AND (NOT settled));
 
 CREATE INDEX runs_unsuccessful ON runs USING btree (org_id, status, started_at DESC, id DESC) WHERE (status = ANY (ARRAY['failed'::text, 'aborted'::text]));
 

@@ -5,10 +5,12 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"stepwell"
 )
 
 // RunRef names a run.
-type RunRef struct{ Org, Run string }
+type RunRef = stepwell.RunRef
 
 // MarkDispatched records that the workflows of runs are known to have started.
 // It need not survive a crash: the sweeper starts them again, which changes nothing.
@@ -68,10 +70,26 @@ func (s *Store) Stale(ctx context.Context, age time.Duration, limit int) ([]RunR
 		ORDER BY coalesce(checked_at, started_at) LIMIT $2`, age, limit)
 }
 
-// RecentlyAborted lists runs aborted within age: their workflows are cancelled again.
-func (s *Store) RecentlyAborted(ctx context.Context, age time.Duration, limit int) ([]RunRef, error) {
-	return s.runRefs(ctx, `SELECT org_id, id FROM runs
-		WHERE status = 'aborted' AND completed_at > clock_timestamp() - $1::interval ORDER BY completed_at DESC LIMIT $2`, age, limit)
+// unsettledFor is how long after its end an aborted run is looked after: after it Temporal
+// has forgotten a workflow that has closed.
+const unsettledFor = 72 * time.Hour
+
+// TakeUnsettled gives aborted runs whose workflow is not known to have ended, those first
+// that were not looked at for longest, and notes that they are looked at now.
+func (s *Store) TakeUnsettled(ctx context.Context, limit int) ([]RunRef, error) {
+	return s.runRefs(ctx, `
+WITH next AS (SELECT org_id, id FROM runs WHERE status = 'aborted' AND NOT settled AND completed_at > clock_timestamp() - $2::interval
+              ORDER BY coalesce(checked_at, completed_at) LIMIT $1)
+UPDATE runs SET checked_at = clock_timestamp() FROM next
+WHERE runs.org_id = next.org_id AND runs.id = next.id AND NOT settled RETURNING runs.org_id, runs.id`, limit, unsettledFor)
+}
+
+// Settle records that the workflows of aborted runs have ended.
+func (s *Store) Settle(ctx context.Context, runs []RunRef) error {
+	orgs, ids := split(runs)
+	_, err := s.pool.Exec(ctx, `UPDATE runs SET settled = true FROM unnest($1::text[], $2::text[]) AS x (org, id)
+		WHERE runs.org_id = x.org AND runs.id = x.id AND status = 'aborted'`, orgs, ids)
+	return s.wrap("settle runs", err)
 }
 
 func (s *Store) runRefs(ctx context.Context, sql string, args ...any) ([]RunRef, error) {

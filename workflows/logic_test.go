@@ -467,6 +467,32 @@ func TestContinueAsNew(t *testing.T) {
 	}
 }
 
+// TestCancelAtContinueAsNew: a cancel that is there when a run would continue as new ends
+// it. Temporal gives it to this execution only.
+func TestCancelAtContinueAsNew(t *testing.T) {
+	t.Parallel()
+	for _, parallel := range []bool{false, true} {
+		var suite testsuite.WorkflowTestSuite
+		env := suite.NewTestWorkflowEnvironment()
+		env.ExecuteWorkflow(func(ctx workflow.Context) error {
+			ctx, cancel := workflow.WithCancel(ctx)
+			in := steps(PlanStep{Selects: parallel, Concurrency: 2})
+			in.Settings = DefaultSettings()
+			in.Settings.ContinueMinAge = 0
+			r := &run{in: in, began: workflow.Now(ctx), count: in.Settings.ContinueCount}
+			cancel()
+			if !parallel {
+				return r.leave(ctx, Position{Page: 3})
+			}
+			_, err := r.parallelItems(ctx, Position{}, 10)
+			return err
+		})
+		if err := env.GetWorkflowError(); !temporal.IsCanceledError(err) {
+			t.Errorf("parallel %v: a cancelled run goes on: %v", parallel, err)
+		}
+	}
+}
+
 func TestLoops(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

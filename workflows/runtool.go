@@ -359,7 +359,11 @@ func (r *run) leave(ctx workflow.Context, at Position) error {
 }
 
 // continueAt gives the error that continues the run at a position with an empty history.
+// A cancelled run ends instead: its next execution would know nothing of the cancel.
 func (r *run) continueAt(ctx workflow.Context, at Position) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	in := r.in
 	in.At = at
 	return workflow.NewContinueAsNewError(ctx, RunTool, in)
