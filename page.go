@@ -1,6 +1,9 @@
 package stepwell
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"time"
+)
 
 // RunRef names a run of an organization.
 type RunRef struct{ Org, Run string }
@@ -86,8 +89,23 @@ type Finish struct {
 	Error    string  // of a failed or aborted run
 	Result   *Result // of a successful run
 	Warnings []string
-	// Last, when given, is the last page of the run, stored in the same statement: either
+	// Last, when given, is the last page of the run, stored in the same transaction: either
 	// both happen, or none, because the run has ended or the page is stored already.
 	Last    *Page
 	LastKey PageKey
+	// Alone says that nothing follows the run: it has no callback, no chained run and no
+	// state to be written back. Who does not know leaves it false.
+	Alone bool
+	Chain *Chain // the run that follows this one, recorded in the same transaction
+}
+
+// Ended is what became of a Finish. Without Finished nothing has changed: the run had
+// ended before.
+type Ended struct {
+	Finished    bool
+	StartedAt   time.Time
+	CompletedAt time.Time
+	Warnings    []string // those of the Finish and what its transaction added
+	Chained     bool     // the chained run is recorded
+	Deliveries  []string // ids of the callbacks that were recorded and are to be started
 }

@@ -57,6 +57,7 @@ type Run struct {
 	Mode          string
 	ParentRunID   string
 	RerunOf       string
+	Link          int // place in its chain, from 1; 0 before the run is recorded means 1
 	// CredentialNames are the keys of the run-time credentials; their values are not kept.
 	CredentialNames []string
 	Warnings        []string

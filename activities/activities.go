@@ -29,7 +29,9 @@ type Runs interface {
 	RunStatus(ctx context.Context, org, id string) (stepwell.RunStatus, error)
 	FinalAmong(ctx context.Context, runs []stepwell.RunRef) ([]stepwell.RunRef, error)
 	ToolByKey(ctx context.Context, org string, key int64) (*stepwell.Tool, error)
-	FinishRun(ctx context.Context, f stepwell.Finish) (started, completed time.Time, finished bool, err error)
+	FinishRun(ctx context.Context, f stepwell.Finish) (stepwell.Ended, error)
+	Tool(ctx context.Context, org, id string) (*stepwell.Tool, error)
+	ChainedRun(ctx context.Context, org, parent string) (*stepwell.Run, error)
 }
 
 // Pages keeps what steps stored.
@@ -74,7 +76,10 @@ type Config struct {
 	Masker    func(secrets []string) func(string) string // makes a function that hides secrets in a text
 	// Ended is told of every run that this process finished, before its workflow task
 	// completes. The run has Data and StepResults when they were at hand.
-	Ended   func(r *stepwell.Run)
+	Ended func(r *stepwell.Run)
+	// Deliver is told of the callbacks that were recorded with the end of a run: it starts
+	// their workflows and does not wait for that.
+	Deliver func(org string, deliveries []string)
 	Log     *zap.Logger
 	Metrics *metrics.Metrics // nil counts nothing
 	Tracer  *tracing.Tracer  // nil makes no traces
@@ -86,6 +91,7 @@ type Activities struct {
 	results  *results.Reader
 	sessions *sessions
 	flights  *flights
+	large    chan struct{}   // held while the inputs of a chained run are whole in memory
 	base     context.Context // ends with Close
 	stop     context.CancelFunc
 	wg       sync.WaitGroup
@@ -94,7 +100,7 @@ type Activities struct {
 // New makes the activities and starts what they need in the background; Close ends it.
 func New(c Config) *Activities {
 	base, stop := context.WithCancel(context.Background())
-	a := &Activities{Config: c, results: results.NewReader(c.Store), base: base, stop: stop}
+	a := &Activities{Config: c, results: results.NewReader(c.Store), large: make(chan struct{}, 1), base: base, stop: stop}
 	a.sessions = newSessions(a)
 	a.flights = newFlights(base, c.Log)
 	a.wg.Go(a.renewLease)

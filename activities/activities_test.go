@@ -77,18 +77,26 @@ func (m *memory) ToolByKey(context.Context, string, int64) (*stepwell.Tool, erro
 	return m.tool, nil
 }
 
-func (m *memory) FinishRun(_ context.Context, f stepwell.Finish) (started, completed time.Time, finished bool, err error) {
+func (m *memory) Tool(context.Context, string, string) (*stepwell.Tool, error) {
+	return m.tool, nil
+}
+
+func (m *memory) ChainedRun(context.Context, string, string) (*stepwell.Run, error) {
+	return nil, nil
+}
+
+func (m *memory) FinishRun(_ context.Context, f stepwell.Finish) (stepwell.Ended, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	_, there := m.pages[f.LastKey]
 	if m.status != stepwell.RunRunning || f.Last != nil && there {
-		return started, completed, false, nil
+		return stepwell.Ended{}, nil
 	}
 	if f.Last != nil {
 		m.pages[f.LastKey] = *f.Last
 	}
 	m.status, m.error = f.Status, f.Error
-	return started, completed, true, m.did("FinishRun")
+	return stepwell.Ended{Finished: true, Warnings: f.Warnings}, m.did("FinishRun")
 }
 
 func (m *memory) SavePage(_ context.Context, k stepwell.PageKey, p *stepwell.Page, claimed bool) (bool, error) {

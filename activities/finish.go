@@ -19,6 +19,14 @@ const exactSize = 2 << 20
 
 // finish ends a run. Whatever comes of it, the guarded update decides.
 func (a *Activities) finish(ctx context.Context, req FinishRequest, local bool) (FinishResult, error) {
+	res, err := a.finishOnce(ctx, req, local)
+	if err == nil && res.Outcome == Gone && req.Chains {
+		res.Next, err = a.chained(ctx, req) // whoever finished the run may have died before the next one started
+	}
+	return res, err
+}
+
+func (a *Activities) finishOnce(ctx context.Context, req FinishRequest, local bool) (FinishResult, error) {
 	f := stepwell.Finish{Org: req.Org, Run: req.Run, Status: stepwell.RunStatus(req.Status), Error: req.Reason}
 	if f.Error != "" { // not read first: that it cannot be read may be the reason
 		s := a.sessions.get(runKey{req.Org, req.Run})
@@ -46,6 +54,9 @@ func (a *Activities) finish(ctx context.Context, req FinishRequest, local bool) 
 			}
 			f.Status, f.Error, f.Result, err = stepwell.RunFailed, s.public(bad.Message), nil, nil
 		}
+		if err == nil {
+			err = a.chain(ctx, s, &f)
+		}
 	default:
 		f.Error, err = a.stepError(ctx, s, req.Step)
 	}
@@ -58,10 +69,11 @@ func (a *Activities) finish(ctx context.Context, req FinishRequest, local bool) 
 // end writes the final status and tells this process about it.
 func (a *Activities) end(ctx context.Context, s *session, f stepwell.Finish) (FinishResult, error) {
 	run := s.known(f)
-	var finished bool
+	f.Alone = run.ToolID != "" && run.Options.WebhookURL == ""
+	var ended stepwell.Ended
 	fault.Point(fault.FinishUnsaved)
 	err := a.persist(ctx, s, func() (err error) {
-		if run.StartedAt, run.CompletedAt, finished, err = a.Store.FinishRun(ctx, f); err == nil {
+		if ended, err = a.Store.FinishRun(ctx, f); err == nil {
 			err = fault.Error(fault.FinishSaved)
 		}
 		return err
@@ -70,20 +82,28 @@ func (a *Activities) end(ctx context.Context, s *session, f stepwell.Finish) (Fi
 		return FinishResult{}, err
 	}
 	fault.Point(fault.FinishSaved)
-	if !finished && f.Last != nil {
+	if !ended.Finished && f.Last != nil {
 		return FinishResult{Outcome: Done}, nil // the page may be stored by another: see SavePage
 	}
-	if !finished {
+	if !ended.Finished {
 		s.finish()
 		return FinishResult{Outcome: Gone}, nil
 	}
-	run.Status, run.Error, run.Warnings = f.Status, f.Error, f.Warnings
+	if len(ended.Deliveries) > 0 && a.Deliver != nil {
+		a.Deliver(f.Org, ended.Deliveries)
+	}
+	run.StartedAt, run.CompletedAt = ended.StartedAt, ended.CompletedAt
+	run.Status, run.Error, run.Warnings = f.Status, f.Error, ended.Warnings
 	s.report(&run, f)
 	a.observeEnd(&run)
 	a.Ended(&run)
 	fault.Point(fault.FinishTold)
 	s.finish()
-	return FinishResult{Outcome: Finished}, nil
+	res := FinishResult{Outcome: Finished}
+	if ended.Chained {
+		res.Next, err = a.nextRun(ctx, &f.Chain.Run)
+	}
+	return res, err
 }
 
 // known is the run as this process knows it.
@@ -343,7 +363,8 @@ func (s *session) failedPull(step int) string {
 // endsRun reports whether a page is the last of a run that can be finished with it, in
 // one transaction: a plain success whose data is at hand.
 func (u *unit) endsRun(p *stepwell.Page) bool {
-	return u.req.Last && p.Done && p.Page == 1 && p.Error == "" && len(p.Files) == 0 && !u.claimed && u.def.DataSelector == "" && u.key.Step == len(u.s.tool.def.Steps)-1
+	_, chains := u.s.run.Options.ChainTarget() // the finish alone makes the next run
+	return u.req.Last && p.Done && p.Page == 1 && p.Error == "" && len(p.Files) == 0 && !u.claimed && !chains && u.def.DataSelector == "" && u.key.Step == len(u.s.tool.def.Steps)-1
 }
 
 // saveAndFinish stores the last page and ends the run with it. ended is false when the

@@ -77,10 +77,20 @@ type FinishRequest struct {
 	Step   int       `json:"i"`             // failed: the step whose stored error is the run's
 	Reason string    `json:"why,omitempty"` // failed without a stored error, or aborted: the public text
 	Lease  time.Time `json:"l,omitzero"`
+	Chains bool      `json:"c,omitempty"` // a success may be followed by another run
 }
 
 // FinishResult is the outcome of a finish: Finished, Gone, or Pending when it goes on, or
 // when the success turned out to be none and only a regular activity may say so.
 type FinishResult struct {
 	Outcome Outcome `json:"o"`
+	Next    *Next   `json:"n,omitempty"` // the run that follows and has not ended; nil when there is none
+}
+
+// Next is a recorded run whose workflow is to be started.
+type Next struct {
+	Run    string     `json:"r"`
+	Tool   string     `json:"t"`
+	Plan   []PlanStep `json:"p"`
+	Chains bool       `json:"c,omitempty"` // it may be followed by another one itself
 }

@@ -15,9 +15,6 @@ import (
 	"stepwell/api/v1"
 )
 
-// toolScheme before a tool's id makes a webhookUrl the next link of a chain.
-const toolScheme = "tool:"
-
 func parseRunRequest(req *request) (NewRun, error) {
 	o := req.body
 	n := NewRun{ID: o.text("runId"), Inputs: o.rawObject("inputs"), Credentials: o.rawObject("credentials")}
@@ -60,7 +57,7 @@ func readOptions(o object) stepwell.RunOptions {
 
 // validWebhook checks the form of a webhookUrl.
 func validWebhook(raw string) bool {
-	if id, ok := strings.CutPrefix(raw, toolScheme); ok {
+	if id, ok := strings.CutPrefix(raw, stepwell.ToolScheme); ok {
 		return validToolID(id)
 	}
 	u, err := url.Parse(raw)
@@ -141,7 +138,7 @@ func (a *API) checkWebhook(ctx context.Context, caller *stepwell.Caller, webhook
 	if webhook != "" && !validWebhook(webhook) { // the tool's own: a caller's is checked already
 		return stepwell.Invalid("invalid_tool", "The tool's 'webhookUrl' must be an http or https URL, or tool:<toolId>")
 	}
-	id, ok := strings.CutPrefix(webhook, toolScheme)
+	id, ok := strings.CutPrefix(webhook, stepwell.ToolScheme)
 	if !ok {
 		return nil
 	}

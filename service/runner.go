@@ -67,7 +67,7 @@ func (s *Service) Start(ctx context.Context, n api.NewRun) (*stepwell.Run, error
 	if entry := s.Log.Check(zap.DebugLevel, "run recorded"); entry != nil {
 		entry.Write(zap.String("run", run.ID), zap.String("tool", run.ToolID), zap.String("trace", run.TraceID))
 	}
-	s.dispatch(ctx, run.OrgID, run.ID, n.Tool)
+	s.dispatch(ctx, run, n.Tool)
 	return run, nil
 }
 
@@ -86,26 +86,27 @@ func (s *Service) record(ctx context.Context, run *stepwell.Run, n api.NewRun) e
 
 // dispatch starts the workflow of a recorded run. It does not fail: what does not start
 // now is started by the sweeper. A caller that hangs up stops nothing.
-func (s *Service) dispatch(ctx context.Context, org, run string, t *stepwell.Tool) {
+func (s *Service) dispatch(ctx context.Context, run *stepwell.Run, t *stepwell.Tool) {
 	if time.Now().UnixNano() < s.started.downUntil.Load() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dispatchTimeout)
 	defer cancel()
-	err := s.Workflows.StartRun(ctx, org, run, t)
+	ref := store.RunRef{Org: run.OrgID, Run: run.ID}
+	err := s.Workflows.StartRun(ctx, run, t)
 	if stepwell.KindOf(err) == stepwell.KindInvalid {
-		if err := s.refused(ctx, store.RunRef{Org: org, Run: run}, err); err != nil {
-			s.Log.Warn("the sweeper ends a run that Temporal refuses", zap.String("run", run), zap.Error(err))
+		if err := s.refused(ctx, ref, err); err != nil {
+			s.Log.Warn("the sweeper ends a run that Temporal refuses", zap.String("run", run.ID), zap.Error(err))
 		}
 		return
 	}
 	if err != nil {
 		s.started.downUntil.Store(time.Now().Add(downFor).UnixNano())
-		s.Log.Warn("the run is recorded and waits for Temporal", zap.String("run", run), zap.String("tool", t.ID), zap.Error(err))
+		s.Log.Warn("the run is recorded and waits for Temporal", zap.String("run", run.ID), zap.String("tool", t.ID), zap.Error(err))
 		return
 	}
 	fault.Point(fault.RunStarted)
-	s.started.add(store.RunRef{Org: org, Run: run})
+	s.started.add(ref)
 }
 
 // StartAndWait starts a run and waits for its end, at most for limit.
@@ -147,7 +148,7 @@ func (s *Service) Cancel(ctx context.Context, org, id string) (*stepwell.Run, er
 	ack := s.acks.expect(ref)
 	defer s.acks.forget(ref)
 	fault.Point(fault.CancelUnsaved)
-	aborted, err := s.Store.AbortRun(work, org, id, "Run cancelled by user")
+	ended, err := s.Store.AbortRun(work, org, id, "Run cancelled by user")
 	if err == nil {
 		err = fault.Error(fault.CancelSaved)
 	}
@@ -169,7 +170,7 @@ func (s *Service) Cancel(ctx context.Context, org, id string) (*stepwell.Run, er
 		fault.Point(fault.CancelSent)
 	}
 	run, err = s.Get(work, org, id)
-	if err == nil && aborted {
+	if err == nil && ended.Finished {
 		s.Metrics.RunEnded(string(run.Status), run.RequestSource, run.CompletedAt.Sub(run.StartedAt))
 	}
 	if err == nil && run.Status != stepwell.RunAborted {

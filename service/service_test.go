@@ -208,7 +208,7 @@ func TestCancel(t *testing.T) {
 	ts := newService(t, withLocal(l))
 	tool := ts.tool()
 	ts.record("r", tool, 0)
-	ts.noError(ts.Workflows.StartRun(t.Context(), ts.org, "r", tool))
+	ts.noError(ts.Workflows.StartRun(t.Context(), &stepwell.Run{OrgID: ts.org, ID: "r"}, tool))
 	w := ts.hub.wait(ts.org, "r")
 	defer w.stop()
 	for range 2 { // the second says the same
@@ -228,7 +228,7 @@ func TestCancel(t *testing.T) {
 	_, err := ts.Cancel(t.Context(), ts.org, "none")
 	wantKind(t, "a missing run", err, stepwell.KindNotFound)
 	ts.record("ended", tool, 0)
-	_, _, _, err = ts.Store.FinishRun(t.Context(), stepwell.Finish{Org: ts.org, Run: "ended", Status: stepwell.RunFailed, Error: "x"})
+	_, err = ts.Store.FinishRun(t.Context(), stepwell.Finish{Org: ts.org, Run: "ended", Status: stepwell.RunFailed, Error: "x"})
 	ts.noError(err)
 	_, err = ts.Cancel(t.Context(), ts.org, "ended")
 	wantKind(t, "an ended run", err, stepwell.KindInvalid)
@@ -244,7 +244,7 @@ func TestCancelAgain(t *testing.T) {
 	l := &local{}
 	ts := newService(t, withLocal(l))
 	ts.record("r", ts.tool(), 0)
-	if aborted, err := ts.Store.AbortRun(t.Context(), ts.org, "r", "Run cancelled by user"); err != nil || !aborted {
+	if ended, err := ts.Store.AbortRun(t.Context(), ts.org, "r", "Run cancelled by user"); err != nil || !ended.Finished {
 		t.Fatal("not aborted: ", err)
 	}
 	if r, err := ts.Cancel(t.Context(), ts.org, "r"); err != nil || r.Status != stepwell.RunAborted {
@@ -352,7 +352,7 @@ func TestSweeperGivesUpWhatNobodyFinishes(t *testing.T) {
 		ref := ts.record(id, tool, 2*silentFor)
 		refs = append(refs, ref)
 		if id != "gone" {
-			ts.noError(ts.Workflows.StartRun(t.Context(), ts.org, id, tool))
+			ts.noError(ts.Workflows.StartRun(t.Context(), &stepwell.Run{OrgID: ts.org, ID: id}, tool))
 		}
 		if id == "terminated" || id == "busy" || id == "waiting" {
 			ts.noError(ts.Workflows.TerminateRun(t.Context(), ts.org, id, "test"))
@@ -381,7 +381,7 @@ func TestSweeperCancelsAgain(t *testing.T) {
 	for _, id := range []string{"unknown", "closed", "open"} { // the first has no workflow at all
 		ts.record(id, tool, 0)
 		if id != "unknown" {
-			ts.noError(ts.Workflows.StartRun(t.Context(), ts.org, id, tool))
+			ts.noError(ts.Workflows.StartRun(t.Context(), &stepwell.Run{OrgID: ts.org, ID: id}, tool))
 		}
 		if id == "closed" {
 			ts.noError(ts.Workflows.TerminateRun(t.Context(), ts.org, id, "test"))
@@ -470,8 +470,8 @@ func TestHub(t *testing.T) {
 		id := map[bool]string{false: "noticed", true: "lost"}[lost]
 		ts.record(id, tool, 0)
 		first, second := ts.hub.wait(ts.org, id), ts.hub.wait(ts.org, id)
-		_, _, finished, err := other.Store.FinishRun(t.Context(), stepwell.Finish{Org: ts.org, Run: id, Status: stepwell.RunFailed, Error: "x"})
-		if err != nil || !finished {
+		ended, err := other.Store.FinishRun(t.Context(), stepwell.Finish{Org: ts.org, Run: id, Status: stepwell.RunFailed, Error: "x"})
+		if err != nil || !ended.Finished {
 			t.Fatal("not finished: ", err)
 		}
 		if !lost {

@@ -19,6 +19,7 @@ const (
 	sweepEvery      = 3 * time.Second
 	undispatchedAge = 10 * time.Second // after which a run whose workflow is not known to have started is started again
 	startsPerSweep  = 300
+	parentPatience  = time.Minute      // in which a chained run is left to the workflow of its parent
 	silentFor       = 60 * time.Second // without progress, after which Temporal is asked about a run
 	asksPerSweep    = 60               // 20 a second
 	cancelsPerSweep = 300
@@ -59,12 +60,15 @@ func (s *Service) sweepStarts(ctx context.Context) error {
 		if time.Since(run.StartedAt) > startDeadline {
 			return s.giveUp(ctx, ref, "The run could not be started: Temporal was away for too long")
 		}
+		if wait, err := s.leftToParent(ctx, run); err != nil || wait {
+			return err
+		}
 		v, err := s.version(ctx, ref.Org, run.ToolVersion)
 		if err != nil {
 			return err
 		}
 		fault.Point(fault.SweptRecorded)
-		if err := s.Workflows.StartRun(ctx, ref.Org, ref.Run, v.def); err != nil {
+		if err := s.Workflows.StartRun(ctx, run, v.def); err != nil {
 			return s.refused(ctx, ref, err)
 		}
 		fault.Point(fault.SweptStarted)
@@ -72,6 +76,16 @@ func (s *Service) sweepStarts(ctx context.Context) error {
 		s.started.add(ref)
 		return nil
 	})
+}
+
+// leftToParent reports whether the workflow of a chained run's parent may yet start it:
+// it is open, and was so for less than parentPatience.
+func (s *Service) leftToParent(ctx context.Context, run *stepwell.Run) (bool, error) {
+	if run.ParentRunID == "" || time.Since(run.StartedAt) > parentPatience {
+		return false, nil
+	}
+	state, err := s.Workflows.RunState(ctx, run.OrgID, run.ParentRunID)
+	return state.Open, err
 }
 
 // eachRun does the same for each of some runs. One of which it fails does not keep the
@@ -138,8 +152,8 @@ func (s *Service) examine(ctx context.Context, ref store.RunRef) error {
 
 // giveUp fails a run that nobody will finish.
 func (s *Service) giveUp(ctx context.Context, ref store.RunRef, reason string) error {
-	_, _, finished, err := s.Store.FinishRun(ctx, stepwell.Finish{Org: ref.Org, Run: ref.Run, Status: stepwell.RunFailed, Error: reason})
-	if finished {
+	ended, err := s.Store.FinishRun(ctx, stepwell.Finish{Org: ref.Org, Run: ref.Run, Status: stepwell.RunFailed, Error: reason})
+	if ended.Finished {
 		s.Log.Warn("the sweeper gave a run up", zap.String("run", ref.Run), zap.String("reason", reason))
 		s.Ended(&stepwell.Run{OrgID: ref.Org, ID: ref.Run})
 		s.countGivenUp(ctx, ref)

@@ -126,18 +126,12 @@ func (s *Service) ValidateInputs(_ context.Context, t *stepwell.Tool, inputs jso
 		}
 		s.schemas.put(t.VersionKey, schema)
 	}
-	inputs, err := schema.ApplyDefaults(inputs)
-	if err != nil {
-		return nil, stepwell.Invalid("invalid_inputs", "The defaults of the tool's inputSchema cannot be filled in: %v", err)
+	fitted, err := engine.FitInputs(schema, inputs)
+	var misfit *engine.StepError
+	if errors.As(err, &misfit) {
+		return nil, stepwell.Invalid("invalid_inputs", "%s", misfit.Message)
 	}
-	if problems := schema.Validate(inputs); len(problems) > 0 {
-		message := "The inputs do not match the tool's inputSchema"
-		for i, p := range problems {
-			message += map[bool]string{true: ": ", false: "; "}[i == 0] + p.String()
-		}
-		return nil, stepwell.Invalid("invalid_inputs", "%s", message)
-	}
-	return inputs, nil
+	return fitted, err
 }
 
 // version gives the version that a run is pinned to.

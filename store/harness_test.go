@@ -214,9 +214,9 @@ func (ts *testStore) save(k stepwell.PageKey, p stepwell.Page) bool {
 func (ts *testStore) finish(f stepwell.Finish) bool {
 	ts.t.Helper()
 	f.Org = ts.org
-	_, _, finished, err := ts.FinishRun(ts.t.Context(), f)
+	ended, err := ts.FinishRun(ts.t.Context(), f)
 	ts.noError(err)
-	return finished
+	return ended.Finished
 }
 
 // blobFiles counts the blobs that are kept.

@@ -18,9 +18,12 @@ import (
 
 const uniqueViolation = "23505"
 
-const insertRun = `
-INSERT INTO runs (org_id, id, tool_id, tool_version, inputs, options, request_source, mode, trace_id, user_id, parent_run_id, rerun_of, credential_names)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) RETURNING started_at`
+const (
+	insertRunRow = `
+INSERT INTO runs (org_id, id, tool_id, tool_version, inputs, options, request_source, mode, trace_id, user_id, parent_run_id, rerun_of, credential_names, link)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`
+	insertRun = insertRunRow + ` RETURNING started_at`
+)
 
 // insertRunArgs also notes the names of the credentials in r.
 func insertRunArgs(r *stepwell.Run, credentials json.RawMessage) ([]any, error) {
@@ -33,7 +36,7 @@ func insertRunArgs(r *stepwell.Run, credentials json.RawMessage) ([]any, error) 
 		r.CredentialNames = slices.Sorted(maps.Keys(values))
 	}
 	return []any{r.OrgID, r.ID, r.ToolID, r.ToolVersion, []byte(r.Inputs), options, r.RequestSource, r.Mode, r.TraceID, r.UserID,
-		null(r.ParentRunID), null(r.RerunOf), r.CredentialNames}, err
+		null(r.ParentRunID), null(r.RerunOf), r.CredentialNames, max(r.Link, 1)}, err
 }
 
 // InsertRun records a new run as running, with its run-time credentials sealed.
@@ -59,6 +62,11 @@ func (s *Store) insertRun(ctx context.Context, tx pgx.Tx, r *stepwell.Run, crede
 	if err := tx.QueryRow(ctx, insertRun, args...).Scan(&r.StartedAt); err != nil {
 		return conflictAsTaken(err, r.ID)
 	}
+	return s.insertCredentials(ctx, tx, r, credentials)
+}
+
+// insertCredentials seals the run-time credentials of a run beside it, if it has some.
+func (s *Store) insertCredentials(ctx context.Context, tx pgx.Tx, r *stepwell.Run, credentials json.RawMessage) error {
 	if credentials == nil {
 		return nil
 	}
@@ -79,14 +87,14 @@ func conflictAsTaken(err error, id string) error {
 }
 
 const runColumns = `org_id, id, tool_id, tool_version, status, coalesce(error, ''), inputs, options, request_source, mode,
-trace_id, user_id, coalesce(parent_run_id, ''), coalesce(rerun_of, ''), credential_names, warnings, started_at, completed_at, coalesce(data_bytes, -1)`
+trace_id, user_id, coalesce(parent_run_id, ''), coalesce(rerun_of, ''), link, credential_names, warnings, started_at, completed_at, coalesce(data_bytes, -1)`
 
 func scanRun(row pgx.Row, r *stepwell.Run, more ...any) error {
 	var options []byte
 	var completed *time.Time
 	var inputs []byte
 	err := row.Scan(append([]any{&r.OrgID, &r.ID, &r.ToolID, &r.ToolVersion, &r.Status, &r.Error, &inputs, &options, &r.RequestSource,
-		&r.Mode, &r.TraceID, &r.UserID, &r.ParentRunID, &r.RerunOf, &r.CredentialNames, &r.Warnings, &r.StartedAt, &completed, &r.DataSize}, more...)...)
+		&r.Mode, &r.TraceID, &r.UserID, &r.ParentRunID, &r.RerunOf, &r.Link, &r.CredentialNames, &r.Warnings, &r.StartedAt, &completed, &r.DataSize}, more...)...)
 	if err != nil {
 		return err
 	}
@@ -144,78 +152,6 @@ func (s *Store) OpenRun(ctx context.Context, org, id string) (*stepwell.OpenRun,
 	return &o, nil
 }
 
-const finishRun = `
-UPDATE runs SET status = $3, error = $4, warnings = $5, completed_at = clock_timestamp(),
-       data_step = $6, data_bytes = $7, data_encoding = $8, data = $9, data_blob = $10
-WHERE org_id = $1 AND id = $2 AND status = 'running' RETURNING started_at, completed_at`
-
-// finishRunWithPage is insertPage and finishRun in one: none without the other.
-const finishRunWithPage = `WITH page AS (` + insertPage + ` RETURNING 1)
-UPDATE runs SET status = $16, error = $17, warnings = $18, completed_at = clock_timestamp(),
-       data_step = $19, data_bytes = $20, data_encoding = $21, data = $22, data_blob = $23
-WHERE org_id = $1 AND id = $2 AND status = 'running' AND EXISTS (SELECT 1 FROM page) RETURNING started_at, completed_at`
-
-// deleteOfEndedRun deletes what ends with a run, when it has ended.
-const deleteOfEndedRun = `
-WITH ended AS (SELECT org_id, id FROM runs WHERE org_id = $1 AND id = $2 AND status <> 'running'),
-     secrets AS (DELETE FROM run_credentials c USING ended e WHERE c.org_id = e.org_id AND c.run_id = e.id),
-     waiting AS (DELETE FROM waits w USING ended e WHERE w.org_id = e.org_id AND w.run_id = e.id)
-DELETE FROM claims c USING ended e WHERE c.org_id = e.org_id AND c.run_id = e.id`
-
-// FinishRun gives a running run its final status, in one transaction with all that
-// ends with it. finished is false when the run had ended before: nothing changes.
-func (s *Store) FinishRun(ctx context.Context, f stepwell.Finish) (started, completed time.Time, finished bool, err error) {
-	var body storedBody
-	var step *int
-	var size *int64
-	var fileBlobs []string
-	if f.Result != nil {
-		step, size = f.Result.Step, &f.Result.Bytes
-		if step == nil {
-			if body, err = s.encodeBody(ctx, blobDir(f.Org, f.Run)+"/data", f.Result.Body); err != nil {
-				return started, completed, false, s.wrap("finish run", err)
-			}
-		}
-	}
-	sql := finishRun
-	args := []any{f.Org, f.Run, string(f.Status), null(f.Error), f.Warnings, step, size, body.encoding, body.inline, body.blob}
-	if f.Last != nil {
-		page, _, err := s.pageArgs(ctx, f.LastKey, f.Last)
-		if err != nil {
-			return started, completed, false, s.wrap("finish run", err)
-		}
-		sql, args = finishRunWithPage, append(page, args[2:]...)
-	}
-	var b pgx.Batch
-	b.Queue(sql, args...).QueryRow(func(row pgx.Row) error {
-		err := row.Scan(&started, &completed)
-		finished = err == nil
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil
-		}
-		return err
-	})
-	if f.Result != nil && len(f.Result.Files) > 0 {
-		var columns []any
-		if columns, fileBlobs, err = s.storeFiles(ctx, f.Org, f.Run, f.Result.Files); err != nil {
-			return started, completed, false, s.wrap("finish run", err)
-		}
-		b.Queue(insertOutputFiles, append([]any{f.Org, f.Run}, columns...)...)
-		if err != nil {
-			return started, completed, false, s.wrap("finish run", err)
-		}
-	}
-	b.Queue(deleteOfEndedRun, f.Org, f.Run)
-	err = s.pool.SendBatch(ctx, &b).Close()
-	if err == nil && !finished {
-		s.discard(ctx, f.Org, f.Run, body.blob)
-		for i := range fileBlobs {
-			s.discard(ctx, f.Org, f.Run, &fileBlobs[i])
-		}
-	}
-	return started, completed, finished, s.wrap("finish run", err)
-}
-
 // ReadResult reads the data of a successful run; nil when it has none.
 func (s *Store) ReadResult(ctx context.Context, org, id string) (*stepwell.Result, error) {
 	r, b, err := s.result(ctx, org, id)
@@ -266,11 +202,4 @@ func (s *Store) Running(ctx context.Context, org string, bound int) (int, error)
 	var n int
 	err := s.pool.QueryRow(ctx, `SELECT count(*) FROM (SELECT 1 FROM runs WHERE org_id = $1 AND status = 'running' LIMIT $2) AS r`, org, bound).Scan(&n)
 	return n, s.wrap("count runs", err)
-}
-
-// AbortRun ends a running run as aborted, guarded like every final write. aborted is
-// false when it had ended before.
-func (s *Store) AbortRun(ctx context.Context, org, id, reason string) (aborted bool, err error) {
-	_, _, aborted, err = s.FinishRun(ctx, stepwell.Finish{Org: org, Run: id, Status: stepwell.RunAborted, Error: reason})
-	return aborted, err
 }

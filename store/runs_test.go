@@ -92,7 +92,7 @@ func TestOneFinish(t *testing.T) {
 		var mu sync.Mutex
 		var won []stepwell.Finish
 		parallel(50, func(i int) {
-			f := stepwell.Finish{Org: ts.org, Run: id}
+			f := stepwell.Finish{Org: ts.org, Run: id, Alone: i%8 < 4}
 			switch i % 4 {
 			case 0:
 				f.Status, f.Error = stepwell.RunFailed, "it failed"
@@ -104,15 +104,15 @@ func TestOneFinish(t *testing.T) {
 				f.Status, f.Result = stepwell.RunSuccess, &stepwell.Result{Step: new(int), Bytes: 3}
 				f.Last, f.LastKey = &stepwell.Page{Page: 1, Body: json.RawMessage(`[1]`), Done: true}, ts.key(id, 0, 0, 1)
 			}
-			_, completed, finished, err := ts.FinishRun(t.Context(), f)
+			ended, err := ts.FinishRun(t.Context(), f)
 			if err != nil {
 				t.Error(err)
 			}
-			if finished {
+			if ended.Finished {
 				mu.Lock()
 				won = append(won, f)
 				mu.Unlock()
-				if completed.IsZero() {
+				if ended.CompletedAt.IsZero() {
 					t.Error("finished without a time")
 				}
 			}
@@ -175,10 +175,14 @@ func TestCancelAgainstFinish(t *testing.T) {
 		parallel(2, func(i int) {
 			var err error
 			if i == 0 {
-				aborted, err = ts.AbortRun(t.Context(), ts.org, id, "Run cancelled by user")
+				var ended stepwell.Ended
+				ended, err = ts.AbortRun(t.Context(), ts.org, id, "Run cancelled by user")
+				aborted = ended.Finished
 			} else {
-				_, _, finished, err = ts.FinishRun(t.Context(), stepwell.Finish{Org: ts.org, Run: id, Status: stepwell.RunSuccess,
+				var ended stepwell.Ended
+				ended, err = ts.FinishRun(t.Context(), stepwell.Finish{Org: ts.org, Run: id, Status: stepwell.RunSuccess, Alone: len(id)%2 == 0,
 					Result: &stepwell.Result{Step: new(int), Bytes: 3}, Last: &stepwell.Page{Page: 1, Body: json.RawMessage(`[1]`), Done: true}, LastKey: ts.key(id, 0, 0, 1)})
+				finished = ended.Finished
 			}
 			if err != nil {
 				t.Error(err)

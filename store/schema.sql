@@ -32,6 +32,33 @@ CREATE TABLE deleted_blobs (
     run_id text NOT NULL
 );
 
+CREATE TABLE deliveries (
+    org_id text NOT NULL,
+    id text NOT NULL,
+    run_id text NOT NULL,
+    status text DEFAULT 'pending'::text NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    next_attempt_at timestamp with time zone DEFAULT clock_timestamp(),
+    scheduled boolean DEFAULT true NOT NULL,
+    rounds integer DEFAULT 1 NOT NULL,
+    started integer DEFAULT 0 NOT NULL,
+    asked_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT deliveries_check CHECK (((status = 'pending'::text) = (next_attempt_at IS NOT NULL))),
+    CONSTRAINT deliveries_check1 CHECK ((started <= rounds)),
+    CONSTRAINT deliveries_status_check CHECK ((status = ANY (ARRAY['pending'::text, 'delivered'::text, 'failed'::text])))
+);
+
+CREATE TABLE delivery_attempts (
+    org_id text NOT NULL,
+    delivery_id text NOT NULL,
+    round integer NOT NULL,
+    number integer NOT NULL,
+    started_at timestamp with time zone NOT NULL,
+    duration_ms bigint NOT NULL,
+    response_status integer,
+    error text
+);
+
 CREATE TABLE end_user_credentials (
     org_id text NOT NULL,
     end_user_id uuid NOT NULL,
@@ -130,6 +157,7 @@ CREATE TABLE runs (
     data bytea,
     data_blob text,
     credential_names text[],
+    link integer DEFAULT 1 NOT NULL,
     settled boolean DEFAULT false NOT NULL,
     CONSTRAINT runs_check CHECK (((status = 'running'::text) = (completed_at IS NULL))),
     CONSTRAINT runs_check1 CHECK (((status = ANY (ARRAY['failed'::text, 'aborted'::text])) = (error IS NOT NULL))),
@@ -220,6 +248,14 @@ CREATE TABLE waits (
     wait_until timestamp with time zone NOT NULL
 );
 
+CREATE TABLE webhook_secrets (
+    org_id text NOT NULL,
+    id text NOT NULL,
+    sealed bytea NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    expires_at timestamp with time zone
+);
+
 CREATE TABLE workers (
     id text NOT NULL,
     started_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
@@ -237,6 +273,15 @@ ALTER TABLE ONLY claims
 
 ALTER TABLE ONLY deleted_blobs
     ADD CONSTRAINT deleted_blobs_pkey PRIMARY KEY (key);
+
+ALTER TABLE ONLY deliveries
+    ADD CONSTRAINT deliveries_org_id_run_id_key UNIQUE (org_id, run_id);
+
+ALTER TABLE ONLY deliveries
+    ADD CONSTRAINT deliveries_pkey PRIMARY KEY (org_id, id);
+
+ALTER TABLE ONLY delivery_attempts
+    ADD CONSTRAINT delivery_attempts_pkey PRIMARY KEY (org_id, delivery_id, round, number);
 
 ALTER TABLE ONLY end_user_credentials
     ADD CONSTRAINT end_user_credentials_pkey PRIMARY KEY (org_id, end_user_id, system_id);
@@ -283,8 +328,17 @@ ALTER TABLE ONLY tools
 ALTER TABLE ONLY waits
     ADD CONSTRAINT waits_pkey PRIMARY KEY (org_id, run_id, step, item);
 
+ALTER TABLE ONLY webhook_secrets
+    ADD CONSTRAINT webhook_secrets_pkey PRIMARY KEY (org_id, id);
+
 ALTER TABLE ONLY workers
     ADD CONSTRAINT workers_pkey PRIMARY KEY (id);
+
+CREATE INDEX deliveries_due ON deliveries USING btree (next_attempt_at) WHERE (status = 'pending'::text);
+
+CREATE INDEX deliveries_pending ON deliveries USING btree (created_at) WHERE (status = 'pending'::text);
+
+CREATE INDEX deliveries_unstarted ON deliveries USING btree (asked_at) WHERE (started < rounds);
 
 CREATE INDEX end_user_credentials_by_system ON end_user_credentials USING btree (org_id, system_id);
 
@@ -321,6 +375,12 @@ CREATE INDEX tools_newest ON tools USING btree (org_id, created_at DESC, id DESC
 ALTER TABLE ONLY api_keys
     ADD CONSTRAINT api_keys_org_id_fkey FOREIGN KEY (org_id) REFERENCES organizations(id);
 
+ALTER TABLE ONLY deliveries
+    ADD CONSTRAINT deliveries_org_id_run_id_fkey FOREIGN KEY (org_id, run_id) REFERENCES runs(org_id, id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY delivery_attempts
+    ADD CONSTRAINT delivery_attempts_org_id_delivery_id_fkey FOREIGN KEY (org_id, delivery_id) REFERENCES deliveries(org_id, id) ON DELETE CASCADE;
+
 ALTER TABLE ONLY end_user_credentials
     ADD CONSTRAINT end_user_credentials_org_id_end_user_id_fkey FOREIGN KEY (org_id, end_user_id) REFERENCES end_users(org_id, id) ON DELETE CASCADE;
 
@@ -350,3 +410,6 @@ ALTER TABLE ONLY tools
 
 ALTER TABLE ONLY tools
     ADD CONSTRAINT tools_version_key_fkey FOREIGN KEY (version_key) REFERENCES tool_versions(key);
+
+ALTER TABLE ONLY webhook_secrets
+    ADD CONSTRAINT webhook_secrets_org_id_fkey FOREIGN KEY (org_id) REFERENCES organizations(id);

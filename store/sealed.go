@@ -13,4 +13,5 @@ var sealedTables = []sealedTable{
 	{"run_credentials", []string{"org_id", "run_id"}},
 	{"systems", []string{"org_id", "id", "environment"}},
 	{"end_user_credentials", []string{"org_id", "end_user_id", "system_id"}},
+	{"webhook_secrets", []string{"org_id", "id"}},
 }

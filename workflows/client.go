@@ -11,6 +11,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"stepwell"
+	"stepwell/activities"
 )
 
 // Client starts, cancels and looks at the workflows of runs. It is the only way by
@@ -25,19 +26,20 @@ func NewClient(c client.Client, settings Settings) *Client {
 	return &Client{temporal: c, settings: settings}
 }
 
-// StartRun starts the workflow of a recorded run. One that has started already, or has
+// StartRun starts the workflow of a recorded run of a tool version. One that has started already, or has
 // even ended, is left alone and counts as success. One that Temporal will never take (its
 // plan is larger than a payload may be) is a KindInvalid error.
-func (c *Client) StartRun(ctx context.Context, org, run string, t *stepwell.Tool) error {
+func (c *Client) StartRun(ctx context.Context, r *stepwell.Run, t *stepwell.Tool) error {
+	_, chains := r.Options.ChainTarget()
 	_, err := c.temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
-		ID:                                       RunID(org, run),
+		ID:                                       RunID(r.OrgID, r.ID),
 		TaskQueue:                                TaskQueue,
 		WorkflowTaskTimeout:                      TaskTimeout,
 		WorkflowIDReusePolicy:                    enumspb.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE,
 		WorkflowExecutionErrorWhenAlreadyStarted: true,
 		EnableEagerStart:                         true,
 		StaticSummary:                            t.ID,
-	}, RunToolName, RunInput{Org: org, Run: run, Plan: Plan(t), Settings: c.settings})
+	}, RunToolName, RunInput{Org: r.OrgID, Run: r.ID, Plan: activities.Plan(t), Settings: c.settings, Chains: chains})
 	var refused *serviceerror.InvalidArgument
 	switch {
 	case temporal.IsWorkflowExecutionAlreadyStartedError(err):

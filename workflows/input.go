@@ -3,7 +3,7 @@ package workflows
 import (
 	"time"
 
-	"stepwell"
+	"stepwell/activities"
 )
 
 // RunInput is all that a run's workflow knows: ids, a slim plan, every setting that
@@ -13,17 +13,12 @@ type RunInput struct {
 	Run      string     `json:"run"`
 	Plan     []PlanStep `json:"plan"`
 	Settings Settings   `json:"settings"`
+	Chains   bool       `json:"chains,omitempty"` // a success may be followed by another run
 	At       Position   `json:"at,omitzero"`
 }
 
 // PlanStep is what the workflow needs to know of a step.
-type PlanStep struct {
-	ID          string `json:"id"`
-	Effects     bool   `json:"effects,omitempty"`
-	Selects     bool   `json:"selects,omitempty"` // has a dataSelector
-	Continue    bool   `json:"continue,omitempty"`
-	Concurrency int    `json:"concurrency,omitempty"`
-}
+type PlanStep = activities.PlanStep
 
 // Settings travel in the input: a changed default cannot break an open run.
 type Settings struct {
@@ -80,17 +75,4 @@ type Retry struct {
 	Repeats  int       `json:"repeats,omitempty"`  // activities in a row that ended without an outcome
 	Bugs     int       `json:"bugs,omitempty"`     // those of them that met an internal error
 	Until    time.Time `json:"until,omitzero"`     // before which it is not asked for, in workflow time
-}
-
-// Plan makes the plan of a tool.
-func Plan(t *stepwell.Tool) []PlanStep {
-	plan := make([]PlanStep, len(t.Steps))
-	for i := range t.Steps {
-		s := &t.Steps[i]
-		plan[i] = PlanStep{ID: s.ID, Effects: s.Effects(), Selects: s.DataSelector != "", Continue: s.ContinueOnFailure()}
-		if s.Concurrency > 1 && plan[i].Selects {
-			plan[i].Concurrency = s.Concurrency
-		}
-	}
-	return plan
 }

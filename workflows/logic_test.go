@@ -82,7 +82,7 @@ func TestPlan(t *testing.T) {
 		return s
 	}
 	yes := true
-	got := Plan(&stepwell.Tool{Steps: []stepwell.Step{
+	got := activities.Plan(&stepwell.Tool{Steps: []stepwell.Step{
 		request(func(*stepwell.Step) {}),
 		request(func(s *stepwell.Step) { s.Config.Method = "POST" }),
 		request(func(s *stepwell.Step) { s.Modify = &yes }),

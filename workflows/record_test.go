@@ -205,7 +205,7 @@ func (r *recorder) record(s shape) []byte {
 		s.settings(&settings)
 	}
 	flows := workflows.NewClient(r.temporal, settings)
-	if err := flows.StartRun(r.t.Context(), r.org, run.ID, def); err != nil {
+	if err := flows.StartRun(r.t.Context(), run, def); err != nil {
 		r.t.Fatal(err)
 	}
 	first := r.temporal.GetWorkflow(r.t.Context(), workflows.RunID(r.org, run.ID), "").GetRunID()

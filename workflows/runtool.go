@@ -60,6 +60,9 @@ func (r *run) steps(ctx workflow.Context) error {
 		}
 		switch outcome {
 		case activities.Gone, activities.Finished:
+			if r.in.Chains { // the next run may be recorded and not started
+				return r.finish(ctx, activities.FinishRequest{Status: string(stepwell.RunSuccess)})
+			}
 			return nil
 		case activities.Failed:
 			if !r.in.Plan[at.Step].Continue {
@@ -237,13 +240,17 @@ func (r *run) selectItems(ctx workflow.Context, step int) (activities.SelectResu
 // finish ends the run. Only a success may end in a local activity: a stalled worker
 // cannot fail a run that another has taken over.
 func (r *run) finish(ctx workflow.Context, req activities.FinishRequest) error {
-	req.Org, req.Run = r.in.Org, r.in.Run
+	req.Org, req.Run, req.Chains = r.in.Org, r.in.Run, r.in.Chains
 	var res activities.FinishResult
 	c := call{name: activities.FinishName, effects: req.Status != string(stepwell.RunSuccess), summary: req.Status, last: req.Reason == gaveUp}
-	return r.insist(ctx, c, func(lease time.Time, _ bool) any {
+	err := r.insist(ctx, c, func(lease time.Time, _ bool) any {
 		req.Lease = lease
 		return req
 	}, &res, func() activities.Outcome { return res.Outcome })
+	if err != nil || res.Next == nil {
+		return err
+	}
+	return r.startNext(ctx, res.Next)
 }
 
 // call is one activity to be made, whichever kind it becomes.
