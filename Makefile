@@ -69,7 +69,7 @@ faults: ## dies at every passage of every crash point, restarts and looks; about
 	$(GO) test ./internal/fault -count 1 -tags fault -run 'TestPlan'
 
 long: ## long forms of tests on one node: 10,000 pages, 50,000 items, every byte of an exchange; about ten minutes
-	$(GO) test ./internal/app -count 1 -parallel 1 -timeout 60m -v -run 'TestBig|TestWaits|TestCut|TestSuccess' -args -long
+	$(GO) test ./internal/app -count 1 -parallel 1 -timeout 60m -v -run 'TestBig|TestWaits|TestCut|TestSuccess' -args -long -strict
 
 clean: ## remove binaries; data stays
 	rm -rf $(BIN)

@@ -70,7 +70,7 @@ func TestCheckJSONManyKeys(t *testing.T) {
 	if bytes.Count(out, []byte(`"k77":`)) != 1 || !bytes.Contains(out, []byte(`"k77":50077,`)) || bytes.Count(out, []byte(`:`)) != 50_001 {
 		t.Errorf("%d bytes are left of %d", len(out), in.Len())
 	}
-	if took := time.Since(started); took > 5*time.Second {
+	if took := time.Since(started); took > 20*time.Second {
 		t.Errorf("took %v", took)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	v1 "stepwell/api/v1"
+	"stepwell/internal/devstack/stacktest"
 )
 
 // cancels is how many runs the cancel test cancels: 200 in the long form.
@@ -54,6 +55,7 @@ const pullTool = `{"id":"pull","steps":[{"id":"pull","config":{"url":"%s/pages?r
 func TestCancel(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
+	stalls := stacktest.MeterStalls(t)
 	up := startUpstream(t, pages)
 	tool := n.tool(t, fmt.Sprintf(pullTool, up.URL))
 	modes := []string{"fast", "slow", "stuck", "retry", "after"}
@@ -63,7 +65,7 @@ func TestCancel(t *testing.T) {
 		wg.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			if err := cancelOne(t.Context(), n, up, tool, fmt.Sprintf("cancel-%d", i), modes[i%len(modes)]); err != nil {
+			if err := cancelOne(t.Context(), n, up, stalls, tool, fmt.Sprintf("cancel-%d", i), modes[i%len(modes)]); err != nil {
 				t.Errorf("run %d (%s): %v", i, modes[i%len(modes)], err)
 			}
 		})
@@ -71,7 +73,7 @@ func TestCancel(t *testing.T) {
 	wg.Wait()
 }
 
-func cancelOne(ctx context.Context, n *node, up *upstream, tool, run, mode string) error {
+func cancelOne(ctx context.Context, n *node, up *upstream, stalls *stacktest.Stalls, tool, run, mode string) error {
 	inputs, _ := json.Marshal(map[string]string{"run": run, "mode": mode})
 	_, err := n.api.Run(ctx, tool, v1.RunRequest{RunID: run, Inputs: inputs, Options: &v1.RunOptions{Async: true}})
 	if err != nil {
@@ -88,17 +90,17 @@ func cancelOne(ctx context.Context, n *node, up *upstream, tool, run, mode strin
 	if cancelled.Status != "aborted" || cancelled.Error != "Run cancelled by user" {
 		return fmt.Errorf("cancel answered %s, %q", cancelled.Status, cancelled.Error)
 	}
-	// Long enough for a retry wait to pass, should one have survived.
+	// Long enough for a retry wait to pass, should one have survived, and for a slow cut.
 	select {
 	case <-time.After(2500 * time.Millisecond):
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	for _, r := range up.of(run) {
-		if late := r.began.Sub(answered); late > onTheWire {
+		if late := r.began.Sub(answered); late > onTheWire+stalls.Worst() {
 			return fmt.Errorf("a request began %s after the answer", late)
 		}
-		if r.ended.IsZero() || r.ended.Sub(answered) > 2*time.Second {
+		if r.ended.IsZero() || r.ended.Sub(answered) > stacktest.Promised(2*time.Second) {
 			return fmt.Errorf("a request was not cut off within 2 s")
 		}
 	}

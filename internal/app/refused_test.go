@@ -30,10 +30,10 @@ func TestRefusedByTemporal(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	if run := n.run(t, other, v1.RunRequest{}); run.Status != "success" || time.Since(began) > 5*time.Second {
+	if run := n.run(t, other, v1.RunRequest{}); run.Status != "success" || time.Since(began) > stacktest.Promised(5*time.Second) {
 		t.Errorf("another run is %s after %s", run.Status, time.Since(began))
 	}
-	if run := n.waitFinal(t, "large", 5*time.Second); run.Status != "failed" || !strings.Contains(run.Error, "too many steps") {
+	if run := n.waitFinal(t, "large", stacktest.Promised(5*time.Second)); run.Status != "failed" || !strings.Contains(run.Error, "too many steps") {
 		t.Errorf("the run is %s: %s", run.Status, run.Error)
 	}
 }

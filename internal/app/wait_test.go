@@ -74,15 +74,18 @@ func TestWaitsHoldNothing(t *testing.T) {
 	}
 	starting.Wait()
 	eventually(t, patience/2, func() error { return n.allWait(t.Context()) })
-	busy := other.median(t)
-	if busy > idle*3/2 { // the machine may have been busy with something else
+	busy, most := other.median(t), idle*3/2
+	if !*long {
+		most = idle * 4 // other tests run beside
+	}
+	if busy > most { // the machine may have been busy with something else
 		busy = min(busy, other.median(t))
 	}
 	if err := n.allWait(t.Context()); err != nil {
 		t.Errorf("the waits were over before the measurement: %v", err)
 	}
 	t.Logf("another organization's runs: %s idle, %s while %d runs wait", idle, busy, waiters)
-	if busy > idle*3/2 {
+	if busy > most {
 		t.Errorf("another organization's runs take %s while %d runs wait, %s without", busy, waiters, idle)
 	}
 

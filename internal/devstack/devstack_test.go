@@ -61,7 +61,7 @@ func closeStack(t *testing.T, stack *devstack.Stack) {
 	if err := stack.Close(context.Background()); err != nil {
 		t.Error("close:", err)
 	}
-	if took := time.Since(begin); took > 15*time.Second {
+	if took := time.Since(begin); took > 60*time.Second {
 		t.Error("closing took", took)
 	}
 }
@@ -192,7 +192,7 @@ func TestKilledParentLeavesNothing(t *testing.T) {
 		}
 		return alive(postgres, temporald)
 	})
-	if took := time.Since(begin); took > 5*time.Second {
+	if took := time.Since(begin); took > 20*time.Second {
 		t.Error("the children took", took, "to end")
 	}
 	start(t, dir)
