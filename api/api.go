@@ -38,6 +38,7 @@ type Config struct {
 	Validator Validator
 	Runs      Runs
 	Runner    Runner
+	Systems   Systems
 	Links     Links
 	// Ready looks at each thing that the service depends on, for GET /health/ready. It is
 	// called for everybody who asks, so it should remember for a moment what it saw.

@@ -236,7 +236,8 @@ func TestPermissions(t *testing.T) {
 			"POST /tools/{toolId}/run", "GET /runs/{runId}", "GET /runs/{runId}/results", "GET /runs/{runId}/events", "GET /runs/{runId}/files", "GET /files/{link}", "POST /runs/{runId}/cancel", "POST /runs/{runId}/rerun", "GET /runs",
 			"GET /tools/{toolId}", "GET /tools", "GET /tools/{toolId}/versions", "GET /tools/{toolId}/versions/{version}", "GET /me", "GET /health", "GET /health/ready", "GET /openapi.yaml",
 		},
-		"member-key": {"PUT /tools/{toolId}", "DELETE /tools/{toolId}", "POST /tools", "POST /tools/{toolId}/versions/{version}/restore"},
+		"member-key": {"PUT /tools/{toolId}", "DELETE /tools/{toolId}", "POST /tools", "POST /tools/{toolId}/versions/{version}/restore",
+			"GET /systems", "POST /systems", "GET /systems/{systemId}", "PATCH /systems/{systemId}", "DELETE /systems/{systemId}"},
 		"admin-key":  {"GET /api-keys", "POST /api-keys", "PATCH /api-keys/{keyId}", "DELETE /api-keys/{keyId}"},
 	}
 	var allowed []string
@@ -244,7 +245,7 @@ func TestPermissions(t *testing.T) {
 		allowed = append(allowed, may[key]...)
 		for _, rt := range newTestAPI(newMemory(), nil).routes() {
 			h := newTestAPI(newMemory(), nil)
-			path := strings.NewReplacer("{toolId}", "orders", "{runId}", "run-3", "{version}", "1.0.0", "{keyId}", "k3", "{link}", testLink(time.Hour)).Replace(rt.path)
+			path := strings.NewReplacer("{toolId}", "orders", "{runId}", "run-3", "{version}", "1.0.0", "{keyId}", "k3", "{systemId}", "crm", "{link}", testLink(time.Hour)).Replace(rt.path)
 			var body io.Reader
 			if rt.body == requiredBody {
 				body = strings.NewReader(`{"role":"runner","outputTransform":"x"}`)

@@ -15,7 +15,7 @@ var roles = []string{stepwell.RoleAdmin, stepwell.RoleMember, stepwell.RoleRunne
 // pageQuery asks for a page of a list without filters.
 type pageQuery struct{ page, limit int }
 
-func parseKeyQuery(req *request) (pageQuery, error) {
+func parsePageQuery(req *request) (pageQuery, error) {
 	q := queryReader{values: req.query}
 	page, limit := q.page(50, 100)
 	return pageQuery{page, limit}, q.err

@@ -51,6 +51,23 @@ type Keys interface {
 	Delete(ctx context.Context, orgID, id string) error
 }
 
+// Systems keeps the systems and their credentials. A missing one is KindNotFound, "System
+// not found"; an empty environment picks prod if there is one, else dev.
+type Systems interface {
+	// List gives the systems of an organization, one of each environment.
+	List(ctx context.Context, orgID string, page, limit int) (Listed[*stepwell.System], error)
+	// Create saves a checked system and sets its times; KindConflict when the pair of id
+	// and environment is taken.
+	Create(ctx context.Context, y *stepwell.System) error
+	// Get reads a system with its credentials, which must not be shown.
+	Get(ctx context.Context, orgID, id, environment string) (*stepwell.System, error)
+	// Update changes a system in one transaction, but not its id and environment. An
+	// error of change is returned as it is.
+	Update(ctx context.Context, orgID, id, environment string, change func(*stepwell.System) error) (*stepwell.System, error)
+	// Delete deletes a system.
+	Delete(ctx context.Context, orgID, id, environment string) error
+}
+
 // Links seals what links hold, bound to a place, and opens it again.
 type Links interface {
 	Seal(plaintext []byte, place ...string) ([]byte, error)

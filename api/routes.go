@@ -44,6 +44,7 @@ func (a *API) routes() []route {
 		versions = tool + "/versions"
 		run      = "/runs/{runId}"
 		key      = "/api-keys/{keyId}"
+		system   = "/systems/{systemId}"
 	)
 	return []route{
 		{"POST", tool + "/run", execute, ok, optionalBody, true, on(parseRunRequest, a.startRun)},
@@ -65,8 +66,14 @@ func (a *API) routes() []route {
 		{"GET", versions + "/{version}", read, ok, noBody, false, on(nothing, a.getVersion)},
 		{"POST", versions + "/{version}/restore", edit, ok, noBody, false, on(nothing, a.restoreVersion)},
 
+		{"GET", "/systems", manage, ok, noBody, false, on(parsePageQuery, a.listSystems)},
+		{"POST", "/systems", manage, created, requiredBody, false, on(parseSystemCreate, a.createSystem)},
+		{"GET", system, manage, ok, noBody, false, on(readEnvironment, a.getSystem)},
+		{"PATCH", system, manage, ok, requiredBody, false, on(parseSystemUpdate, a.updateSystem)},
+		{"DELETE", system, manage, ok, noBody, false, on(readEnvironment, a.deleteSystem)},
+
 		{"GET", "/me", known, ok, noBody, false, on(nothing, a.me)},
-		{"GET", "/api-keys", administer, ok, noBody, false, on(parseKeyQuery, a.listKeys)},
+		{"GET", "/api-keys", administer, ok, noBody, false, on(parsePageQuery, a.listKeys)},
 		{"POST", "/api-keys", administer, created, requiredBody, false, on(parseKeyCreate, a.createKey)},
 		{"PATCH", key, administer, ok, requiredBody, false, on(parseKeyUpdate, a.updateKey)},
 		{"DELETE", key, administer, ok, noBody, false, on(nothing, a.deleteKey)},

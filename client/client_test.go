@@ -110,6 +110,15 @@ func TestCalls(t *testing.T) {
 		{"update key", key, `PATCH /v1/api-keys/k {"tools":null}`, func(ctx context.Context, c *Client) (any, error) {
 			return c.UpdateAPIKey(ctx, "k", v1.APIKeyUpdate{Tools: v1.Null[[]string]()})
 		}},
+		{"create system", `{"id":"crm"}`, `POST /v1/systems {"id":"crm","credentials":{"token":"x"}}`, func(ctx context.Context, c *Client) (any, error) {
+			return c.CreateSystem(ctx, v1.SystemCreate{ID: "crm", Credentials: map[string]string{"token": "x"}})
+		}},
+		{"list systems", `{"data":[]}`, "GET /v1/systems?page=2", func(ctx context.Context, c *Client) (any, error) { return c.ListSystems(ctx, Page{Page: 2}) }},
+		{"get system", `{"id":"crm"}`, "GET /v1/systems/crm", func(ctx context.Context, c *Client) (any, error) { return c.GetSystem(ctx, "crm", "") }},
+		{"update system", `{"id":"crm"}`, `PATCH /v1/systems/crm?environment=dev {"url":null,"credentials":{"token":null}}`, func(ctx context.Context, c *Client) (any, error) {
+			return c.UpdateSystem(ctx, "crm", "dev", v1.SystemUpdate{URL: v1.Null[string](), Credentials: v1.Some(map[string]*string{"token": nil})})
+		}},
+		{"delete system", `{"success":true}`, "DELETE /v1/systems/crm?environment=prod", func(ctx context.Context, c *Client) (any, error) { return nil, c.DeleteSystem(ctx, "crm", "prod") }},
 		{"delete key", `{"success":true}`, "DELETE /v1/api-keys/k", func(ctx context.Context, c *Client) (any, error) { return nil, c.DeleteAPIKey(ctx, "k") }},
 	}
 	for _, c := range cases {

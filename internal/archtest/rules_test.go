@@ -11,11 +11,11 @@ engine/template        <
 engine                 < . engine/template
 engine/js              < . engine engine/template
 results                < . engine
-activities             < . engine results internal/outbound internal/fault internal/metrics internal/tracing
+activities             < . engine results internal/outbound internal/oauth internal/fault internal/metrics internal/tracing
 workflows              < . activities
 store                  < .
 api/v1                 <
-api                    < . api/v1 internal/secret internal/tracing
+api                    < . api/v1 internal/oauth internal/secret internal/tracing
 service                < . api engine results store workflows internal/secret internal/fault internal/metrics
 
 client                 < api/v1
@@ -27,6 +27,7 @@ internal/demo          <
 internal/fault          < .
 internal/logging       <
 internal/metrics       <
+internal/oauth         < . internal/outbound
 internal/outbound      < .
 internal/secret        <
 internal/temporalsetup < activities workflows internal/logging internal/metrics internal/tracing
