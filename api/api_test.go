@@ -238,7 +238,7 @@ func TestPermissions(t *testing.T) {
 		},
 		"member-key": {"PUT /tools/{toolId}", "DELETE /tools/{toolId}", "POST /tools", "POST /tools/{toolId}/versions/{version}/restore",
 			"GET /systems", "POST /systems", "GET /systems/{systemId}", "PATCH /systems/{systemId}", "DELETE /systems/{systemId}"},
-		"admin-key":  {"GET /api-keys", "POST /api-keys", "PATCH /api-keys/{keyId}", "DELETE /api-keys/{keyId}"},
+		"admin-key": {"GET /api-keys", "POST /api-keys", "PATCH /api-keys/{keyId}", "DELETE /api-keys/{keyId}"},
 	}
 	var allowed []string
 	for _, key := range []string{"runner-key", "member-key", "admin-key"} {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -39,7 +40,7 @@ func placeOf(y *stepwell.System) stepwell.CredentialPlace {
 // the table and the primary key, as sealedTables has them.
 func placeNames(p stepwell.CredentialPlace) []string {
 	if p.EndUser != "" {
-		return []string{"end_user_credentials", p.Org, p.EndUser, p.System}
+		return []string{"end_user_credentials", p.Org, strings.ToLower(p.EndUser), p.System} // as Postgres writes a uuid
 	}
 	return []string{"systems", p.Org, p.System, p.Environment}
 }
