@@ -20,6 +20,7 @@ const (
 	KindUnsupported              // 415
 	KindRateLimited              // 429
 	KindUnavailable              // 503
+	KindLost                     // 500 with its message: something stored is gone or damaged, and no repetition helps
 )
 
 // Error is an error with a public message and a private cause. Message says
@@ -55,6 +56,26 @@ func Invalid(code, format string, args ...any) *Error {
 // NotFound is the 404 of a thing, `<Thing> not found`.
 func NotFound(thing string) *Error {
 	return Errorf(KindNotFound, "not_found", "%s not found", thing)
+}
+
+// CodeBlobStore is the code of a KindUnavailable error that says that the blob store, and
+// not the database, is away.
+const CodeBlobStore = "blob_store_unavailable"
+
+// IsBlobStoreAway reports whether an error says that the blob store is away: that it does
+// not answer, fails, refuses or is full.
+func IsBlobStoreAway(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Kind == KindUnavailable && e.Code == CodeBlobStore
+}
+
+// MessageOf is the public message of the first Error in err's chain, empty without one.
+func MessageOf(err error) string {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Message
+	}
+	return ""
 }
 
 // KindOf is the kind of the first Error in err's chain, KindInternal without one.

@@ -80,9 +80,12 @@ type Config struct {
 	// Deliver is told of the callbacks that were recorded with the end of a run: it starts
 	// their workflows and does not wait for that.
 	Deliver func(org string, deliveries []string)
-	Log     *zap.Logger
-	Metrics *metrics.Metrics // nil counts nothing
-	Tracer  *tracing.Tracer  // nil makes no traces
+	// BlobWait is how long work waits for a blob store that is away, before its step fails;
+	// 0 means DefaultBlobWait. It waits for Postgres as long as it takes.
+	BlobWait time.Duration
+	Log      *zap.Logger
+	Metrics  *metrics.Metrics // nil counts nothing
+	Tracer   *tracing.Tracer  // nil makes no traces
 }
 
 // Activities are the activities of one worker process.
@@ -99,6 +102,9 @@ type Activities struct {
 
 // New makes the activities and starts what they need in the background; Close ends it.
 func New(c Config) *Activities {
+	if c.BlobWait == 0 {
+		c.BlobWait = DefaultBlobWait
+	}
 	base, stop := context.WithCancel(context.Background())
 	a := &Activities{Config: c, results: results.NewReader(c.Store), large: make(chan struct{}, 1), base: base, stop: stop}
 	a.sessions = newSessions(a)

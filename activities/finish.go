@@ -63,7 +63,15 @@ func (a *Activities) finishOnce(ctx context.Context, req FinishRequest, local bo
 	if err != nil {
 		return FinishResult{}, err
 	}
-	return a.end(ctx, s, f)
+	res, err := a.end(ctx, s, f)
+	var bad *engine.StepError
+	if !errors.As(err, &bad) {
+		return res, err
+	}
+	if local {
+		return FinishResult{Outcome: Pending}, nil
+	}
+	return a.end(ctx, s, stepwell.Finish{Org: f.Org, Run: f.Run, Status: stepwell.RunFailed, Error: s.public(bad.Message)})
 }
 
 // end writes the final status and tells this process about it.

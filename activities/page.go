@@ -67,7 +67,7 @@ func (u *unit) page(ctx context.Context) (PageResult, error) {
 		return PageResult{Outcome: Retry, AfterMS: left.Milliseconds() + 1, Asked: true}, nil
 	}
 	if u.current, err = u.item(ctx); err != nil {
-		return PageResult{}, err
+		return u.failed(ctx, err)
 	}
 	if u.def.IsTransform() {
 		return u.transform(ctx)
@@ -203,8 +203,17 @@ func (u *unit) failed(ctx context.Context, err error) (PageResult, error) {
 }
 
 // save stores the page, and does not give up while the store is away: what was fetched
-// is not asked for again.
+// is not asked for again. When the blob store does not take its body, the step fails.
 func (u *unit) save(ctx context.Context, p *stepwell.Page) (PageResult, error) {
+	res, err := u.keep(ctx, p)
+	var bad *engine.StepError
+	if errors.As(err, &bad) && p.Error == "" {
+		return u.failed(ctx, bad)
+	}
+	return res, err
+}
+
+func (u *unit) keep(ctx context.Context, p *stepwell.Page) (PageResult, error) {
 	p.Step, p.Item, p.Page, p.Bytes = u.key.Step, u.key.Item, u.key.Page, int64(len(p.Body))
 	if u.endsRun(p) {
 		if res, ended, err := u.saveAndFinish(ctx, p); ended || err != nil {
@@ -259,24 +268,6 @@ func (u *unit) lostRace(ctx context.Context) (PageResult, error) {
 func (u *unit) keepValue(p *stepwell.Page) {
 	if p.Page == 1 && (u.def.DataSelector == "" || !u.s.loops(u.key.Step)) {
 		u.s.keep(u.key.Step, results.Plain(u.current, p.Body, p.Error))
-	}
-}
-
-// persist repeats an action while the store is away, until it succeeds, the run ends in
-// this process, or the process does.
-func (a *Activities) persist(ctx context.Context, s *session, action func() error) error {
-	for wait := 50 * time.Millisecond; ; wait = min(wait*2, time.Second) {
-		err := action()
-		if err == nil || stepwell.KindOf(err) != stepwell.KindUnavailable {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-s.ctx.Done():
-			return err
-		case <-time.After(wait):
-		}
 	}
 }
 

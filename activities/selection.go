@@ -61,6 +61,11 @@ func (a *Activities) selectItems(ctx context.Context, req SelectRequest) (Select
 		}
 		return err
 	})
+	var bad *engine.StepError
+	if errors.As(err, &bad) {
+		stored = failedSelection(s.public(bad.Message))
+		saved, err = a.Store.SaveSelection(ctx, req.Org, req.Run, req.Step, stored)
+	}
 	if err != nil {
 		return SelectResult{}, err
 	}
@@ -77,8 +82,13 @@ func (a *Activities) selectItems(ctx context.Context, req SelectRequest) (Select
 	return SelectResult{Outcome: Gone}, nil
 }
 
-// choose runs the dataSelector of a step. One that fails chooses one plain item, whose
-// only page is the failure.
+// failedSelection is the choice of a dataSelector that fails: one plain item, whose only
+// page is the failure.
+func failedSelection(reason string) *stepwell.Selection {
+	return &stepwell.Selection{Items: []json.RawMessage{[]byte("{}")}, Total: 1, Error: reason}
+}
+
+// choose runs the dataSelector of a step.
 func (a *Activities) choose(s *session, step int) (*stepwell.Selection, error) {
 	var sel engine.Selection
 	bad, err := s.tool.broken, error(nil)
@@ -87,7 +97,7 @@ func (a *Activities) choose(s *session, step int) (*stepwell.Selection, error) {
 	}
 	switch {
 	case bad != nil || errors.As(err, &bad):
-		return &stepwell.Selection{Items: []json.RawMessage{[]byte("{}")}, Total: 1, Error: s.public(bad.Message)}, nil
+		return failedSelection(s.public(bad.Message)), nil
 	case err != nil:
 		return nil, err
 	case !sel.Loop:
@@ -148,7 +158,12 @@ func (s *session) item(ctx context.Context, step, item int) (json.RawMessage, er
 		}
 		s.selected(step, head)
 	}
-	first, items, err := store.SelectionItems(ctx, s.key.org, s.key.run, step, item)
+	var first int
+	var items []json.RawMessage
+	err := s.all.a.persist(ctx, s, func() (err error) {
+		first, items, err = store.SelectionItems(ctx, s.key.org, s.key.run, step, item)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}

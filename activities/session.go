@@ -73,6 +73,7 @@ type session struct {
 	values    map[int]*results.Value
 	chosen    map[int]*chosen
 	bytes     int64
+	noBlobsAt time.Time // when it was last given up to wait for the blob store
 }
 
 func newSessions(a *Activities) *sessions {
@@ -349,7 +350,10 @@ func (s *session) value(ctx context.Context, step int) (*results.Value, error) {
 	if v != nil {
 		return v, nil
 	}
-	v, err := s.all.a.results.Step(ctx, s.key.org, s.key.run, step, s.tool.def.Steps[step].DataSelector != "")
+	err := s.all.a.persist(ctx, s, func() (err error) {
+		v, err = s.all.a.results.Step(ctx, s.key.org, s.key.run, step, s.tool.def.Steps[step].DataSelector != "")
+		return err
+	})
 	if err == nil && v != nil {
 		s.keep(step, v)
 	}

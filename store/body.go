@@ -10,6 +10,8 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 	"go.uber.org/zap"
+
+	"stepwell"
 )
 
 // Encodings of a stored body.
@@ -101,7 +103,8 @@ func (s *Store) decodeBody(ctx context.Context, b storedBody) ([]byte, error) {
 	}
 	out, err := zstdDecoder.DecodeAll(raw, nil)
 	if err != nil {
-		return nil, fmt.Errorf("read body: %w", err)
+		return nil, &stepwell.Error{Kind: stepwell.KindLost, Code: "body_damaged",
+			Message: "A stored body is damaged: restore it from a backup, or run the tool again", Cause: fmt.Errorf("read body: %w", err)}
 	}
 	return out, nil
 }

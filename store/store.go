@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
@@ -92,8 +91,8 @@ func (s *Store) Pool() PoolState {
 		Acquired: p.AcquireCount(), Waited: p.EmptyAcquireCount(), WaitTime: p.EmptyAcquireWaitTime()}
 }
 
-// wrap gives an error of the driver its context and, when Postgres is away or
-// overloaded, the kind Unavailable.
+// wrap gives an error its context and, when Postgres is away or overloaded, the kind
+// Unavailable. An error that has a kind keeps it: those of the blob store have one.
 func (s *Store) wrap(what string, err error) error {
 	if err == nil {
 		return nil
@@ -103,28 +102,11 @@ func (s *Store) wrap(what string, err error) error {
 		return err
 	}
 	err = fmt.Errorf("%s: %w", what, err)
-	if unavailable(err) {
+	if isOutage(err) {
 		return &stepwell.Error{Kind: stepwell.KindUnavailable, Code: "database_unavailable",
 			Message: "The database is not available; try again shortly", Cause: err}
 	}
 	return err
-}
-
-// unavailable reports whether err says that Postgres is away, and not that a
-// statement was wrong.
-func unavailable(err error) bool {
-	if errors.Is(err, context.Canceled) || errors.Is(err, pgx.ErrNoRows) {
-		return false
-	}
-	var pe *pgconn.PgError
-	if !errors.As(err, &pe) {
-		return true // connection refused or lost, timeouts
-	}
-	switch pe.Code[:2] {
-	case "08", "53", "57", "58": // connection, resources, operator intervention, system
-		return true
-	}
-	return false
 }
 
 // inTx runs f in one transaction.

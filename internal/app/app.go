@@ -226,9 +226,9 @@ func (n *Node) makeWorker(sc *service.Config) (err error) {
 	sc.Worker = uuid.NewString()
 	n.activities = activities.New(activities.Config{
 		Worker: sc.Worker, Store: n.store, Evaluator: n.evaluator, Sender: n.sender, Log: n.log,
-		Masker:  func(secrets []string) func(string) string { return secret.NewMasker(secrets).Mask },
-		Ended:   func(r *stepwell.Run) { n.Service.Ended(r) },
-		Metrics: n.metrics, Tracer: n.tracer,
+		Masker:   func(secrets []string) func(string) string { return secret.NewMasker(secrets).Mask },
+		Ended:    func(r *stepwell.Run) { n.Service.Ended(r) },
+		BlobWait: cfg.BlobWait, Metrics: n.metrics, Tracer: n.tracer,
 	})
 	sc.Local = n.activities
 	return nil

@@ -21,7 +21,7 @@ service                < . api engine results store workflows internal/secret in
 client                 < api/v1
 docs                   <
 
-internal/blob          <
+internal/blob          < .
 internal/config        <
 internal/demo          <
 internal/fault          < .

@@ -4,7 +4,9 @@
 // A blob is there whole or not at all, and once Put has returned it survives a
 // crash of the machine, so that a row may point at it. The package knows no
 // organizations and runs (keys are the caller's), and it must not decide what
-// may be deleted.
+// may be deleted. What a driver's error means is decided here alone: that the
+// store is away (stepwell.KindUnavailable with stepwell.CodeBlobStore), or that
+// a blob is gone (stepwell.KindLost).
 package blob
 
 import (
@@ -21,7 +23,8 @@ import (
 
 	"gocloud.dev/blob"
 	_ "gocloud.dev/blob/fileblob" // the directory driver; another store needs its driver linked here
-	"gocloud.dev/gcerrors"
+
+	"stepwell"
 )
 
 // Limits of keys, in bytes. A file name may have 255, and a blob that is being
@@ -33,12 +36,6 @@ const (
 
 // unfinished is how the driver ends the names of files that are being written.
 const unfinished = ".tmp"
-
-// ErrNotFound is in the error of a read when no blob has the key.
-var ErrNotFound = errors.New("blob not found")
-
-// ErrTooLarge is in the error of ReadAll when the blob passes the limit.
-var ErrTooLarge = errors.New("blob too large")
 
 // Store keeps blobs. It is safe for concurrent use, also by several processes.
 type Store struct {
@@ -119,11 +116,20 @@ func (s *Store) Put(ctx context.Context, key string, r io.Reader) error {
 	if err := checkKey(key); err != nil {
 		return err
 	}
+	source := &source{r: r}
+	err := s.put(ctx, key, source)
+	if source.err != nil { // not the store's
+		return fmt.Errorf("blob: put %s: read what is to be stored: %w", key, source.err)
+	}
+	return s.failure("put", key, err)
+}
+
+func (s *Store) put(ctx context.Context, key string, r io.Reader) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	w, file, err := s.writer(ctx, key)
 	if err != nil {
-		return fmt.Errorf("blob: put %s: %w", key, err)
+		return err
 	}
 	if _, err = io.Copy(w, r); err == nil && file != nil {
 		err = s.syncFile(file) // before the rename that makes it visible
@@ -131,15 +137,27 @@ func (s *Store) Put(ctx context.Context, key string, r io.Reader) error {
 	if err != nil {
 		cancel() // so that closing removes instead of publishing
 		_ = w.Close()
-		return fmt.Errorf("blob: put %s: %w", key, err)
+		return err
 	}
 	if err := w.Close(); err != nil {
-		return fmt.Errorf("blob: put %s: %w", key, err)
+		return err
 	}
-	if err := s.syncDirs(key); err != nil {
-		return fmt.Errorf("blob: put %s: %w", key, err)
+	return s.syncDirs(key)
+}
+
+// source is what is stored, and why it could not be read.
+type source struct {
+	r   io.Reader
+	err error
+}
+
+// Read reads and remembers a failure.
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.r.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		s.err = err
 	}
-	return nil
+	return n, err
 }
 
 // writer opens a writer, and the file behind it when there is one.
@@ -195,38 +213,33 @@ func (s *Store) path(key string) string {
 	return filepath.Join(s.dir, filepath.FromSlash(key))
 }
 
-// Get opens a blob for reading. The caller closes it. The error is ErrNotFound
-// when there is none.
+// Get opens a blob for reading. The caller closes it. A missing one is a
+// stepwell.KindLost error.
 func (s *Store) Get(ctx context.Context, key string) (io.ReadCloser, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err
 	}
 	r, err := s.bucket.NewReader(ctx, key, nil)
 	if err != nil {
-		return nil, fmt.Errorf("blob: get %s: %w", key, translate(err))
+		return nil, s.failure("get", key, err)
 	}
-	return r, nil
+	return &reader{r, s, key}, nil
 }
 
-// ReadAll gives a whole blob of at most limit bytes. The errors are ErrNotFound
-// and ErrTooLarge, beside the store's.
-func (s *Store) ReadAll(ctx context.Context, key string, limit int64) ([]byte, error) {
-	if err := checkKey(key); err != nil {
-		return nil, err
+// reader reads a blob; its errors have kinds.
+type reader struct {
+	io.ReadCloser
+	store *Store
+	key   string
+}
+
+// Read reads on.
+func (r *reader) Read(p []byte) (int, error) {
+	n, err := r.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = r.store.failure("read", r.key, err)
 	}
-	r, err := s.bucket.NewReader(ctx, key, nil)
-	if err != nil {
-		return nil, fmt.Errorf("blob: read %s: %w", key, translate(err))
-	}
-	defer r.Close()
-	if r.Size() > limit {
-		return nil, fmt.Errorf("blob: read %s: %w: %d bytes, at most %d are read", key, ErrTooLarge, r.Size(), limit)
-	}
-	data := make([]byte, r.Size())
-	if _, err := io.ReadFull(r, data); err != nil {
-		return nil, fmt.Errorf("blob: read %s: %w", key, err)
-	}
-	return data, nil
+	return n, err
 }
 
 // Delete removes blobs; one that is not there counts as removed. It goes on
@@ -235,7 +248,7 @@ func (s *Store) Delete(ctx context.Context, keys ...string) error {
 	var failures []error
 	for _, key := range keys {
 		if err := s.remove(ctx, key); err != nil {
-			failures = append(failures, fmt.Errorf("blob: delete %s: %w", key, err))
+			failures = append(failures, err)
 		}
 	}
 	return errors.Join(failures...)
@@ -248,7 +261,7 @@ func (s *Store) remove(ctx context.Context, key string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := translate(s.bucket.Delete(ctx, key)); err != nil && !errors.Is(err, ErrNotFound) {
+	if err := s.failure("delete", key, s.bucket.Delete(ctx, key)); err != nil && stepwell.KindOf(err) != stepwell.KindLost {
 		return err
 	}
 	if s.dir == "" {
@@ -294,14 +307,6 @@ func (s *Store) RemoveUnfinished(ctx context.Context, age time.Duration) error {
 func ignoreMissing(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
-	}
-	return err
-}
-
-// translate turns a driver's "not found" into ErrNotFound.
-func translate(err error) error {
-	if gcerrors.Code(err) == gcerrors.NotFound {
-		return ErrNotFound
 	}
 	return err
 }

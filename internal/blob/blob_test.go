@@ -15,6 +15,8 @@ import (
 	"testing"
 	"testing/iotest"
 	"time"
+
+	"stepwell"
 )
 
 func open(t testing.TB) (*Store, string) {
@@ -57,7 +59,7 @@ func TestPutGetDelete(t *testing.T) {
 		if err := s.Put(ctx, key, bytes.NewReader(data)); err != nil {
 			t.Fatal(err)
 		}
-		got, err := s.ReadAll(ctx, key, int64(len(data)))
+		got, err := readAll(ctx, s, key)
 		if err != nil || !bytes.Equal(got, data) {
 			t.Errorf("%s: %d bytes, %v", key, len(got), err)
 		}
@@ -88,24 +90,34 @@ func TestPutGetDelete(t *testing.T) {
 	}
 }
 
-func TestMissingAndTooLarge(t *testing.T) {
+func TestMissing(t *testing.T) {
 	t.Parallel()
-	s, _ := open(t)
-	if _, err := s.Get(t.Context(), "org/none"); !errors.Is(err, ErrNotFound) {
-		t.Errorf("get: %v", err)
-	}
-	if _, err := s.ReadAll(t.Context(), "org/none", 1); !errors.Is(err, ErrNotFound) {
-		t.Errorf("read: %v", err)
-	}
+	s, dir := open(t)
 	if err := s.Put(t.Context(), "org/x", strings.NewReader("12345")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.ReadAll(t.Context(), "org/x", 4); !errors.Is(err, ErrTooLarge) {
-		t.Errorf("too large: %v", err)
+	for _, key := range []string{"org/none", "none/x", "org"} {
+		if _, err := s.Get(t.Context(), key); stepwell.KindOf(err) != stepwell.KindLost {
+			t.Errorf("get %s: %v", key, err)
+		}
 	}
-	if _, err := s.Get(t.Context(), "org"); !errors.Is(err, ErrNotFound) {
-		t.Errorf("a directory: %v", err)
+	// Without the whole directory it is the store that is away, and no blob is known to be lost.
+	if err := os.Rename(dir, dir+".away"); err != nil {
+		t.Fatal(err)
 	}
+	if _, err := s.Get(t.Context(), "org/x"); !stepwell.IsBlobStoreAway(err) {
+		t.Errorf("without the directory: %v", err)
+	}
+}
+
+// readAll reads a whole blob.
+func readAll(ctx context.Context, s *Store, key string) ([]byte, error) {
+	r, err := s.Get(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return io.ReadAll(r)
 }
 
 func TestFailedPutLeavesWhatWasThere(t *testing.T) {
@@ -136,7 +148,7 @@ func TestFailedPutLeavesWhatWasThere(t *testing.T) {
 	if err := s.Put(t.Context(), "org/run/x", strings.NewReader("new")); !errors.Is(err, broken) {
 		t.Errorf("put without sync: %v", err)
 	}
-	if got, err := s.ReadAll(t.Context(), "org/run/x", 100); err != nil || string(got) != "old" {
+	if got, err := readAll(t.Context(), s, "org/run/x"); err != nil || string(got) != "old" {
 		t.Errorf("%q, %v", got, err)
 	}
 	if got := tree(t, dir); !slices.Equal(got, before) {
@@ -199,7 +211,7 @@ func TestReadersSeeWholeBlobsOnly(t *testing.T) {
 			running = false
 		default:
 		}
-		data, err := s.ReadAll(t.Context(), "o/r/x", size)
+		data, err := readAll(t.Context(), s, "o/r/x")
 		if err != nil || len(data) != size || bytes.Count(data, data[:1]) != size {
 			t.Fatalf("%d bytes, %v", len(data), err)
 		}
@@ -274,7 +286,7 @@ func TestKeysAreChecked(t *testing.T) {
 		if err := s.Put(t.Context(), key, strings.NewReader("x")); err == nil {
 			t.Errorf("put %q succeeds", key)
 		}
-		if _, err := s.Get(t.Context(), key); err == nil || errors.Is(err, ErrNotFound) {
+		if _, err := s.Get(t.Context(), key); err == nil || stepwell.KindOf(err) == stepwell.KindLost {
 			t.Errorf("get %q: %v", key, err)
 		}
 		if err := s.Delete(t.Context(), key); err == nil {

@@ -37,6 +37,7 @@ type Config struct {
 	MaxInFlight     int           `env:"MAX_IN_FLIGHT" default:"1024" help:"requests that one server works at, those that wait for their run apart; more are answered 503"`
 	MaxWaiting      int           `env:"MAX_WAITING" default:"20000" help:"run requests, which may wait for their run, and streams of one server; more are answered 503"`
 	BlobURL         string        `env:"BLOB_URL" help:"where large bodies are kept; default: a directory in the data directory"`
+	BlobWait        time.Duration `env:"BLOB_WAIT" default:"2m" help:"how long a run waits for a store of large bodies that fails or is full, before its step fails"`
 	Retention       time.Duration `env:"RETENTION" default:"720h" help:"how long ended runs, their results and files are kept, 96h or more"`
 	Activities      string        `env:"ACTIVITIES" default:"auto" help:"kind of Temporal activities: auto, or regular to see each page in Temporal's UI"`
 	Evaluators      int           `env:"EVALUATORS" default:"0" help:"evaluator processes for small expressions; 0 means one for each CPU, at most 4"`
