@@ -19,7 +19,7 @@ const (
 
 // ReservedNames are keys of sourceData that belong to the service: no input
 // and no step may have them.
-var ReservedNames = []string{"currentItem", "credentials", "persistedState", "__files__", "__headers__", "__rawBody__", "__rawBodyBase64__"}
+var ReservedNames = []string{"currentItem", "credentials", "persistedState", "__files__", HookHeaders, HookRawBody, HookRawBase64}
 
 // PaginationNames are variables of paginated steps: no step may have them as id.
 var PaginationNames = []string{"page", "offset", "cursor", "limit", "pageSize"}

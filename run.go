@@ -77,6 +77,10 @@ type OpenRun struct {
 	Credentials json.RawMessage
 	HasPages    bool // it stored some already
 	HasClaims   bool // somebody has, or had, requests of it in flight, or waits to repeat one
+	// HookHeaders are the headers of the hook's call that started the run, or the run that
+	// it is a rerun of, and HookIsText says whether the call's body is UTF-8; nil without.
+	HookHeaders json.RawMessage
+	HookIsText  bool
 }
 
 // StepResult is what one step of a run came to. Data is nil when it is left out.

@@ -28,6 +28,7 @@ type Runs interface {
 	OpenRun(ctx context.Context, org, id string) (*stepwell.OpenRun, error)
 	RunStatus(ctx context.Context, org, id string) (stepwell.RunStatus, error)
 	FinalAmong(ctx context.Context, runs []stepwell.RunRef) ([]stepwell.RunRef, error)
+	HookBody(ctx context.Context, org, run string) ([]byte, error)
 	ToolByKey(ctx context.Context, org string, key int64) (*stepwell.Tool, error)
 	FinishRun(ctx context.Context, f stepwell.Finish) (stepwell.Ended, error)
 	Tool(ctx context.Context, org, id string) (*stepwell.Tool, error)

@@ -73,6 +73,10 @@ func (m *memory) FinalAmong(_ context.Context, runs []stepwell.RunRef) ([]stepwe
 	return runs, m.did("FinalAmong")
 }
 
+func (m *memory) HookBody(context.Context, string, string) ([]byte, error) {
+	return nil, stepwell.NotFound("Hook")
+}
+
 func (m *memory) ToolByKey(context.Context, string, int64) (*stepwell.Tool, error) {
 	return m.tool, nil
 }

@@ -58,6 +58,7 @@ type session struct {
 	run       *stepwell.Run
 	tool      *tool
 	secrets   map[string]json.RawMessage // run-time credentials
+	hook      engine.Scope               // nil when no hook started the run
 	mask      func(string) string
 	openedAt  time.Time   // when the run was read
 	hasFiles  atomic.Bool // the run has files, or may have some of which this process knows nothing
@@ -155,6 +156,7 @@ func (s *session) load(ctx context.Context, opened *stepwell.OpenRun, began time
 	defer s.mu.Unlock()
 	s.tool, s.secrets, s.statusAt = t, secrets, began
 	s.mask = s.all.a.Masker(texts(secrets))
+	s.hook = s.hookScope(opened)
 	s.run = r
 	s.empty, s.unclaimed = !opened.HasPages, !opened.HasClaims
 	s.hasFiles.Store(opened.HasPages)
@@ -309,7 +311,7 @@ func (s *session) scope(step int, currentItem json.RawMessage) engine.Scope {
 	s.mu.Unlock()
 	stored, credentials := engine.BindCredentials(nil, system, secrets)
 	return engine.SourceData(engine.Sources{
-		Inputs: s.run.Inputs, Results: &stepScope{s: s, before: step}, Stored: stored, Credentials: credentials, CurrentItem: currentItem,
+		Inputs: s.run.Inputs, Results: &stepScope{s: s, before: step}, Stored: stored, Credentials: credentials, CurrentItem: currentItem, Hook: s.hook,
 	})
 }
 

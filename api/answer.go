@@ -186,6 +186,12 @@ func (s *streamWriter) flush() error {
 
 var _ io.Writer = (*streamWriter)(nil)
 
+// encodeValue is encode without the end of the line.
+func encodeValue(v any) (json.RawMessage, error) {
+	b, err := encode(v)
+	return bytes.TrimSuffix(b, []byte("\n")), err
+}
+
 // encode writes JSON without escapes for HTML: templates are full of < and >.
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer

@@ -233,7 +233,7 @@ func TestPermissions(t *testing.T) {
 	t.Parallel()
 	may := map[string][]string{ // by role, the routes beyond those of the role after it
 		"runner-key": {
-			"POST /tools/{toolId}/run", "GET /runs/{runId}", "GET /runs/{runId}/results", "GET /runs/{runId}/events", "GET /runs/{runId}/files", "GET /files/{link}", "POST /runs/{runId}/cancel", "POST /runs/{runId}/rerun", "GET /runs",
+			"POST /tools/{toolId}/run", "POST /hooks/{toolId}", "GET /runs/{runId}", "GET /runs/{runId}/results", "GET /runs/{runId}/events", "GET /runs/{runId}/files", "GET /files/{link}", "POST /runs/{runId}/cancel", "POST /runs/{runId}/rerun", "GET /runs",
 			"GET /tools/{toolId}", "GET /tools", "GET /tools/{toolId}/versions", "GET /tools/{toolId}/versions/{version}", "GET /me", "GET /health", "GET /health/ready", "GET /openapi.yaml",
 		},
 		"member-key": {"PUT /tools/{toolId}", "DELETE /tools/{toolId}", "POST /tools", "POST /tools/{toolId}/versions/{version}/restore",

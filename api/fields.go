@@ -47,11 +47,24 @@ func (r *reader) readObject(raw json.RawMessage, path string) (o object, ok bool
 	if len(raw) == 0 || raw[0] != '{' {
 		return o, false
 	}
+	eachMember(raw, func(key string, value json.RawMessage) bool {
+		if len(o.members) == maxFields {
+			r.fail(strings.TrimSuffix(path, "."), "an object of at most 10,000 fields")
+			return false
+		}
+		o.members = append(o.members, field{key, value})
+		return true
+	})
+	return o, true
+}
+
+// eachMember visits the members of an object in a checked text until visit says no.
+func eachMember(raw json.RawMessage, visit func(key string, value json.RawMessage) (more bool)) {
 	s := &jsonText{b: raw, i: 1}
 	for {
 		s.space()
 		if s.i >= len(raw) || raw[s.i] != '"' {
-			return o, true
+			return
 		}
 		start := s.i
 		s.skip()
@@ -61,14 +74,12 @@ func (r *reader) readObject(raw json.RawMessage, path string) (o object, ok bool
 		s.space()
 		start = s.i
 		s.skip()
-		if len(o.members) == maxFields {
-			r.fail(strings.TrimSuffix(path, "."), "an object of at most 10,000 fields")
-			return o, true
+		if !visit(key, raw[start:s.i:s.i]) {
+			return
 		}
-		o.members = append(o.members, field{key, raw[start:s.i:s.i]})
 		s.space()
 		if !s.take(',') {
-			return o, true
+			return
 		}
 	}
 }

@@ -23,7 +23,9 @@ type request struct {
 	vars   map[string]string // of the path, decoded
 	query  url.Values
 	header http.Header
+	host   string
 	body   object // of routes that take one
+	raw    []byte // of routes that take any
 	fields *reader
 	base   string // address of the API with the /v1, for links
 	trace  string // X-Trace-Id of the answer; a run's own replaces it
@@ -127,7 +129,7 @@ func (a *API) limited(r *http.Request, out *answerWriter, rt *route, req *reques
 
 // handle does the steps of a request in the order in which their errors answer.
 func (a *API) handle(ctx context.Context, r *http.Request, out *answerWriter, rt *route, req *request) (res *response, err error) {
-	req.header = r.Header
+	req.header, req.host = r.Header, r.Host
 	var queryErr error
 	if req.query, queryErr = url.ParseQuery(r.URL.RawQuery); queryErr != nil {
 		queryErr = stepwell.Invalid("invalid_query", "The query is malformed: percent-encode its names and values")
@@ -141,7 +143,11 @@ func (a *API) handle(ctx context.Context, r *http.Request, out *answerWriter, rt
 	if err != nil {
 		return nil, err
 	}
-	if rt.body != noBody {
+	switch rt.body {
+	case noBody:
+	case anyBody:
+		req.raw = body
+	default:
 		if err := req.parseBody(r.Header, body, rt.body); err != nil {
 			return nil, err
 		}

@@ -22,6 +22,7 @@ type memory struct {
 	tools   map[string][]*stepwell.Tool // by organization and id, newest version first
 	runs    map[string]*stepwell.Run
 	results map[string]*Results
+	hooks   map[string]string // run ids by organization, tool and key
 	callers map[[32]byte]*stepwell.Caller
 	keys    []*stepwell.APIKey
 	last    NewRun
@@ -35,7 +36,7 @@ type memory struct {
 var memoryTime = time.Date(2030, 1, 2, 3, 4, 5, 678_900_000, time.FixedZone("", 3600))
 
 func newMemory() *memory {
-	m := &memory{tools: map[string][]*stepwell.Tool{}, runs: map[string]*stepwell.Run{}, results: map[string]*Results{}, callers: map[[32]byte]*stepwell.Caller{}}
+	m := &memory{tools: map[string][]*stepwell.Tool{}, runs: map[string]*stepwell.Run{}, results: map[string]*Results{}, hooks: map[string]string{}, callers: map[[32]byte]*stepwell.Caller{}}
 	m.addCaller("admin-key", stepwell.Caller{OrgID: "acme", OrgName: "Acme", KeyID: "k1", UserID: "ann", Role: stepwell.RoleAdmin})
 	m.addCaller("member-key", stepwell.Caller{OrgID: "acme", OrgName: "Acme", KeyID: "k2", UserID: "mia", Role: stepwell.RoleMember})
 	m.addCaller("runner-key", stepwell.Caller{OrgID: "acme", OrgName: "Acme", KeyID: "k3", UserID: "rob", Role: stepwell.RoleRunner, Tools: []string{"orders"}})
@@ -315,11 +316,20 @@ func (m memoryRunner) Start(_ context.Context, n NewRun) (*stepwell.Run, error) 
 	if m.runs[key] != nil {
 		return nil, stepwell.Errorf(stepwell.KindConflict, "run_exists", "A run with this runId exists already: choose another")
 	}
+	if n.Hook != nil && n.Hook.Key != nil {
+		m.hooks[n.Caller.OrgID+"/"+n.Tool.ID+"/"+string(n.Hook.Key)] = n.ID
+	}
 	r := m.running(n.ID, n.Tool.ID)
 	r.Inputs, r.Options, r.Mode, r.TraceID, r.RequestSource, r.Tool = n.Inputs, n.Options, n.Options.Mode, n.Options.TraceID, n.Options.RequestSource, nil
 	m.runs[key] = r
 	copied := *r
 	return &copied, nil
+}
+
+func (m memoryRunner) HookRun(_ context.Context, org, tool string, key []byte) (string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.hooks[org+"/"+tool+"/"+string(key)], m.fail
 }
 
 func (m memoryRunner) StartAndWait(ctx context.Context, n NewRun, limit time.Duration) (*stepwell.Run, error) {

@@ -185,8 +185,9 @@ type NewRun struct {
 	// Options as given, with the tool's own webhookUrl when the caller gave none.
 	// RequestSource, Mode and TraceID hold what applies, defaults included.
 	Options stepwell.RunOptions
-	Caller  *stepwell.Caller // shared, must not be changed
-	Rerun   *Rerun           // nil for a run that begins with nothing
+	Caller  *stepwell.Caller   // shared, must not be changed
+	Rerun   *Rerun             // nil for a run that begins with nothing
+	Hook    *stepwell.HookCall // nil for a run that no hook started
 }
 
 // Rerun says which ended run a new one takes up again.
@@ -202,7 +203,8 @@ type Runner interface {
 	// KindConflict when the id is taken, KindRateLimited when the organization has too
 	// many unfinished runs. A rerun reuses the stored results of the steps before the
 	// one that it begins at, and, when its caller named none, what is stored inside that
-	// one; KindInvalid when a step before it has no results to reuse.
+	// one; KindInvalid when a step before it has no results to reuse. When the call of a
+	// hook is a repeat, nothing is recorded and the run has the id of the first call's.
 	Start(ctx context.Context, n NewRun) (*stepwell.Run, error)
 	// StartAndWait is Start, then a wait for the end of the run, at most for limit. It
 	// gives the final run with Tool, Data (whatever its size) and StepResults, or, when
@@ -210,6 +212,9 @@ type Runner interface {
 	// finish is missed. When ctx ends first, its error is returned; a run that was
 	// recorded goes on.
 	StartAndWait(ctx context.Context, n NewRun, limit time.Duration) (*stepwell.Run, error)
+	// HookRun gives the id of the run that a hook's call with a key started lately; empty
+	// when there is none.
+	HookRun(ctx context.Context, orgID, toolID string, key []byte) (runID string, err error)
 	// Cancel ends a running run as aborted and gives it, as Runs.Get does. An aborted
 	// run is given again; a run that ended otherwise is KindInvalid.
 	Cancel(ctx context.Context, orgID, id string) (*stepwell.Run, error)

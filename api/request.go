@@ -145,8 +145,8 @@ func (req *request) parseBody(h http.Header, body []byte, use bodyUse) error {
 		}
 		return nil
 	}
-	if e := h.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
-		return stepwell.Errorf(stepwell.KindUnsupported, "unsupported_media_type", "Content-Encoding is not supported: send the body as plain JSON")
+	if err := plainEncoding(h); err != nil {
+		return err
 	}
 	text, wrong := checkJSON(body)
 	if err := wrong.refusal(h.Get("Content-Type"), body); err != nil {
@@ -162,6 +162,14 @@ func (req *request) parseBody(h http.Header, body []byte, use bodyUse) error {
 	var ok bool
 	if req.body, ok = req.fields.readObject(text, ""); !ok {
 		return stepwell.Invalid("malformed_body", "The request body must be a JSON object")
+	}
+	return nil
+}
+
+// plainEncoding refuses a body that is compressed.
+func plainEncoding(h http.Header) error {
+	if e := h.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
+		return stepwell.Errorf(stepwell.KindUnsupported, "unsupported_media_type", "Content-Encoding is not supported: send the body as it is")
 	}
 	return nil
 }

@@ -20,6 +20,7 @@ const (
 	noBody       bodyUse = iota // one that comes is read and dropped
 	optionalBody                // absent means an empty object
 	requiredBody
+	anyBody // of any type, as it comes
 )
 
 // route is one row of the interface. A path with {toolId} or {runId} is about that
@@ -48,6 +49,7 @@ func (a *API) routes() []route {
 	)
 	return []route{
 		{"POST", tool + "/run", execute, ok, optionalBody, true, on(parseRunRequest, a.startRun)},
+		{"POST", "/hooks/{toolId}", execute, http.StatusAccepted, anyBody, false, on(parseHook, a.hook)},
 		{"GET", run, readRun, ok, noBody, false, on(nothing, a.getRun)},
 		{"GET", run + "/results", readRun, ok, noBody, true, on(nothing, a.getResults)},
 		{"GET", run + "/files", readRun, ok, noBody, false, on(nothing, a.getFiles)},

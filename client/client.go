@@ -90,7 +90,8 @@ type call struct {
 	method string
 	path   string // below the base address, escaped
 	query  url.Values
-	body   any // nil for none
+	body   any    // nil for none
+	raw    []byte // a body as it is, in place of body
 	header http.Header
 	// repeatable says that doing it twice is the same as doing it once.
 	repeatable bool
@@ -121,7 +122,7 @@ func (c *Client) do(ctx context.Context, in call, out any) (int, error) {
 // send makes a call, again where that is safe, and gives the answer if it is a
 // success. The caller closes its body.
 func (c *Client) send(ctx context.Context, in call) (*http.Response, error) {
-	var body []byte
+	body := in.raw
 	if in.body != nil {
 		var b bytes.Buffer
 		e := json.NewEncoder(&b)
@@ -175,7 +176,7 @@ func (c *Client) once(ctx context.Context, in call, body []byte) (res *http.Resp
 	for name, values := range in.header {
 		req.Header[name] = values
 	}
-	if body != nil {
+	if body != nil && req.Header.Get("Content-Type") == "" {
 		req.Header.Set("Content-Type", "application/json")
 	}
 	if c.key != "" {

@@ -79,6 +79,9 @@ func TestCalls(t *testing.T) {
 		do                 func(context.Context, *Client) (any, error)
 	}{
 		{"health", `{"status":"ok"}`, "GET /v1/health", func(ctx context.Context, c *Client) (any, error) { return nil, c.Health(ctx) }},
+		{"hook", `{"runId":"r"}`, "POST /v1/hooks/a?mode=dev a=1", func(ctx context.Context, c *Client) (any, error) {
+			return c.Hook(ctx, "a", HookCall{Body: []byte("a=1"), ContentType: "application/x-www-form-urlencoded", Mode: "dev", Key: "k"})
+		}},
 		{"me", `{}`, "GET /v1/me", func(ctx context.Context, c *Client) (any, error) { return c.Me(ctx) }},
 		{"create tool", tool, `POST /v1/tools {"id":"a","outputTransform":"(s) => s"}`, func(ctx context.Context, c *Client) (any, error) {
 			return c.CreateTool(ctx, v1.ToolCreate{ID: "a", OutputTransform: "(s) => s"})

@@ -27,8 +27,8 @@ type Sources struct {
 	// State is persistedState; nil counts as {}.
 	State json.RawMessage
 	// Hook holds `__headers__` and `__rawBody__` or `__rawBodyBase64__` of a run
-	// that a hook started; nil otherwise.
-	Hook MapScope
+	// that a hook started; nil otherwise. It may load the body when it is asked for.
+	Hook Scope
 }
 
 // SourceData layers the parts of sourceData. Reserved names come first, then the
@@ -40,14 +40,14 @@ func SourceData(src Sources) Scope {
 		"credentials":    orEmpty(src.Credentials),
 		"persistedState": orEmpty(src.State),
 	}
-	for k, v := range src.Hook {
-		reserved[k] = v
-	}
 	inputs := objectMap(src.Inputs)
 	for _, name := range stepwell.ReservedNames {
 		delete(inputs, name)
 	}
 	l := layers{reserved}
+	if src.Hook != nil {
+		l = append(l, src.Hook)
+	}
 	if src.Results != nil {
 		l = append(l, src.Results)
 	}

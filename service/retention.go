@@ -18,6 +18,7 @@ const (
 func (s *Service) retain(ctx context.Context) {
 	var tidied time.Time
 	every(ctx, retainEvery, func() {
+		s.batches(ctx, "keys of hooks", s.Store.DeleteHookKeys)
 		if s.Retention > 0 {
 			s.batches(ctx, "runs", func(ctx context.Context) (int, error) { return s.Store.DeleteExpired(ctx, s.Retention) })
 			s.batches(ctx, "blobs", s.Store.RemoveDeletedBlobs)

@@ -56,8 +56,9 @@ func (s *Service) Start(ctx context.Context, n api.NewRun) (*stepwell.Run, error
 		return nil, err
 	}
 	fault.Point(fault.RunUnrecorded)
-	if err := s.record(ctx, run, n); err != nil {
-		return nil, err
+	if first, err := s.record(ctx, run, n); err != nil || first != "" {
+		run.ID = first
+		return run, err
 	}
 	if err := fault.Error(fault.RunRecorded); err != nil {
 		return nil, err
@@ -71,17 +72,27 @@ func (s *Service) Start(ctx context.Context, n api.NewRun) (*stepwell.Run, error
 	return run, nil
 }
 
-// record inserts the run, a rerun with what it reuses.
-func (s *Service) record(ctx context.Context, run *stepwell.Run, n api.NewRun) error {
-	if n.Rerun == nil {
-		return s.Store.InsertRun(ctx, run, n.Credentials)
+// record inserts the run, a rerun with what it reuses, a hook's with its call. first is
+// the run of a hook's call that is a repeat; nothing is recorded then.
+func (s *Service) record(ctx context.Context, run *stepwell.Run, n api.NewRun) (first string, err error) {
+	switch {
+	case n.Hook != nil:
+		return s.Store.InsertHookRun(ctx, run, n.Hook)
+	case n.Rerun != nil:
+		reuse, err := s.reuse(ctx, n)
+		if err != nil {
+			return "", err
+		}
+		run.RerunOf = n.Rerun.Of.ID
+		return "", s.Store.InsertRerun(ctx, run, n.Credentials, reuse)
+	default:
+		return "", s.Store.InsertRun(ctx, run, n.Credentials)
 	}
-	reuse, err := s.reuse(ctx, n)
-	if err != nil {
-		return err
-	}
-	run.RerunOf = n.Rerun.Of.ID
-	return s.Store.InsertRerun(ctx, run, n.Credentials, reuse)
+}
+
+// HookRun gives the run that a hook's call with a key started, empty when there is none.
+func (s *Service) HookRun(ctx context.Context, org, tool string, key []byte) (run string, err error) {
+	return s.Store.HookRun(ctx, org, tool, key)
 }
 
 // dispatch starts the workflow of a recorded run. It does not fail: what does not start

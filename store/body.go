@@ -80,6 +80,7 @@ func (s *Store) refersTo(ctx context.Context, org, run, key string) (used bool, 
 	err = s.pool.QueryRow(ctx, `
 SELECT EXISTS (SELECT 1 FROM pages WHERE org_id = $1 AND run_id = $2 AND blob = $3)
     OR EXISTS (SELECT 1 FROM files WHERE org_id = $1 AND run_id = $2 AND blob = $3)
+    OR EXISTS (SELECT 1 FROM hook_calls WHERE org_id = $1 AND run_id = $2 AND blob = $3)
     OR EXISTS (SELECT 1 FROM selections WHERE org_id = $1 AND run_id = $2 AND blob = $3)
     OR EXISTS (SELECT 1 FROM runs WHERE org_id = $1 AND id = $2 AND data_blob = $3)`, org, run, key).Scan(&used)
 	return used, err

@@ -46,8 +46,11 @@ func (s *Store) InsertRerun(ctx context.Context, r *stepwell.Run, credentials js
 		if err := s.insertRun(ctx, tx, r, credentials); err != nil {
 			return err
 		}
-		if len(from) == 0 {
-			return nil
+		_, err = tx.Exec(ctx, `
+INSERT INTO hook_calls (org_id, run_id, headers, is_text, encoding, body, blob)
+SELECT org_id, $3, headers, is_text, encoding, body, blob FROM hook_calls WHERE org_id = $1 AND run_id = $2`, r.OrgID, r.RerunOf, r.ID)
+		if err != nil || len(from) == 0 {
+			return err
 		}
 		_, err = tx.Exec(ctx, `
 INSERT INTO pages (org_id, run_id, step, item, page, error, records, bytes, encoding, body, blob, next, cursor, done, ended_by)

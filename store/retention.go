@@ -71,10 +71,11 @@ ORDER BY r.started_at, r.id LIMIT $3 FOR UPDATE SKIP LOCKED`, org, age, expiredR
 WITH p AS (DELETE FROM pages WHERE org_id = $1 AND run_id = ANY($2) RETURNING run_id, blob),
      c AS (DELETE FROM selections WHERE org_id = $1 AND run_id = ANY($2) RETURNING run_id, blob),
      f AS (DELETE FROM files WHERE org_id = $1 AND run_id = ANY($2) RETURNING run_id, blob),
+     h AS (DELETE FROM hook_calls WHERE org_id = $1 AND run_id = ANY($2) RETURNING run_id, blob),
      r AS (DELETE FROM runs WHERE org_id = $1 AND id = ANY($2) RETURNING id, data_blob),
      x AS (DELETE FROM claims WHERE org_id = $1 AND run_id = ANY($2)),
      w AS (DELETE FROM waits WHERE org_id = $1 AND run_id = ANY($2)),
-     blobs AS (SELECT * FROM p UNION SELECT * FROM c UNION SELECT * FROM f UNION SELECT * FROM r)
+     blobs AS (SELECT * FROM p UNION SELECT * FROM c UNION SELECT * FROM f UNION SELECT * FROM h UNION SELECT * FROM r)
 INSERT INTO deleted_blobs (key, org_id, run_id)
 SELECT b.blob, $1, b.run_id FROM blobs b JOIN unnest($2::text[], $3::text[]) AS own (run, dir) ON own.run = b.run_id AND starts_with(b.blob, own.dir)
 ON CONFLICT DO NOTHING`, org, ids, dirs)

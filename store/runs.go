@@ -132,10 +132,13 @@ func (s *Store) OpenRun(ctx context.Context, org, id string) (*stepwell.OpenRun,
 	var sealed []byte
 	var b pgx.Batch
 	b.Queue(`SELECT `+runColumns+` FROM runs WHERE org_id = $1 AND id = $2`, org, id).QueryRow(func(row pgx.Row) error { return scanRun(row, &o.Run) })
+	var hookHeaders []byte
+	var hookIsText *bool
 	b.Queue(`SELECT (SELECT sealed FROM run_credentials WHERE org_id = $1 AND run_id = $2),
 		EXISTS (SELECT 1 FROM pages WHERE org_id = $1 AND run_id = $2),
-		EXISTS (SELECT 1 FROM claims WHERE org_id = $1 AND run_id = $2) OR EXISTS (SELECT 1 FROM waits WHERE org_id = $1 AND run_id = $2)`, org, id).QueryRow(func(row pgx.Row) error {
-		return row.Scan(&sealed, &o.HasPages, &o.HasClaims)
+		EXISTS (SELECT 1 FROM claims WHERE org_id = $1 AND run_id = $2) OR EXISTS (SELECT 1 FROM waits WHERE org_id = $1 AND run_id = $2),
+		h.headers, h.is_text FROM (VALUES (1)) AS one LEFT JOIN hook_calls h ON h.org_id = $1 AND h.run_id = $2`, org, id).QueryRow(func(row pgx.Row) error {
+		return row.Scan(&sealed, &o.HasPages, &o.HasClaims, &hookHeaders, &hookIsText)
 	})
 	err := s.pool.SendBatch(ctx, &b).Close()
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -143,6 +146,9 @@ func (s *Store) OpenRun(ctx context.Context, org, id string) (*stepwell.OpenRun,
 	}
 	if err != nil {
 		return nil, s.wrap("open run", err)
+	}
+	if o.HookHeaders = hookHeaders; hookIsText != nil {
+		o.HookIsText = *hookIsText
 	}
 	if sealed != nil {
 		if o.Credentials, err = s.sealer.Open(sealed, "run_credentials", org, id); err != nil {

@@ -96,6 +96,26 @@ CREATE TABLE files (
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
 );
 
+CREATE TABLE hook_calls (
+    org_id text NOT NULL,
+    run_id text NOT NULL,
+    headers json NOT NULL,
+    is_text boolean NOT NULL,
+    encoding smallint DEFAULT 0 NOT NULL,
+    body bytea,
+    blob text,
+    CONSTRAINT hook_calls_check CHECK (((body IS NULL) <> (blob IS NULL)))
+);
+ALTER TABLE ONLY hook_calls ALTER COLUMN body SET STORAGE EXTERNAL;
+
+CREATE TABLE hook_keys (
+    org_id text NOT NULL,
+    tool_id text NOT NULL,
+    key bytea NOT NULL,
+    run_id text NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
 CREATE TABLE organizations (
     id text NOT NULL,
     name text NOT NULL,
@@ -158,6 +178,7 @@ CREATE TABLE runs (
     data_blob text,
     credential_names text[],
     link integer DEFAULT 1 NOT NULL,
+    deadline timestamp with time zone,
     settled boolean DEFAULT false NOT NULL,
     CONSTRAINT runs_check CHECK (((status = 'running'::text) = (completed_at IS NULL))),
     CONSTRAINT runs_check1 CHECK (((status = ANY (ARRAY['failed'::text, 'aborted'::text])) = (error IS NOT NULL))),
@@ -295,6 +316,12 @@ ALTER TABLE ONLY end_users
 ALTER TABLE ONLY files
     ADD CONSTRAINT files_pkey PRIMARY KEY (org_id, run_id, key);
 
+ALTER TABLE ONLY hook_calls
+    ADD CONSTRAINT hook_calls_pkey PRIMARY KEY (org_id, run_id);
+
+ALTER TABLE ONLY hook_keys
+    ADD CONSTRAINT hook_keys_pkey PRIMARY KEY (org_id, tool_id, key);
+
 ALTER TABLE ONLY organizations
     ADD CONSTRAINT organizations_pkey PRIMARY KEY (id);
 
@@ -344,6 +371,8 @@ CREATE INDEX end_user_credentials_by_system ON end_user_credentials USING btree 
 
 CREATE INDEX end_users_newest ON end_users USING btree (org_id, created_at DESC, id DESC);
 
+CREATE INDEX hook_keys_oldest ON hook_keys USING btree (created_at);
+
 CREATE INDEX runs_aborted ON runs USING btree (completed_at) WHERE (status = 'aborted'::text);
 
 CREATE INDEX runs_by_parent ON runs USING btree (org_id, parent_run_id, started_at DESC, id DESC) WHERE (parent_run_id IS NOT NULL);
@@ -353,6 +382,8 @@ CREATE INDEX runs_by_rerun ON runs USING btree (org_id, rerun_of, started_at DES
 CREATE INDEX runs_by_tool ON runs USING btree (org_id, tool_id, started_at DESC, id DESC);
 
 CREATE INDEX runs_by_user ON runs USING btree (org_id, user_id, started_at DESC, id DESC);
+
+CREATE INDEX runs_deadline ON runs USING btree (deadline) WHERE (status = 'running'::text);
 
 CREATE INDEX runs_newest ON runs USING btree (org_id, started_at DESC, id DESC);
 
@@ -386,6 +417,9 @@ ALTER TABLE ONLY end_user_credentials
 
 ALTER TABLE ONLY end_users
     ADD CONSTRAINT end_users_org_id_fkey FOREIGN KEY (org_id) REFERENCES organizations(id);
+
+ALTER TABLE ONLY hook_calls
+    ADD CONSTRAINT hook_calls_org_id_run_id_fkey FOREIGN KEY (org_id, run_id) REFERENCES runs(org_id, id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY run_credentials
     ADD CONSTRAINT run_credentials_org_id_run_id_fkey FOREIGN KEY (org_id, run_id) REFERENCES runs(org_id, id) ON DELETE CASCADE;

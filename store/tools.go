@@ -226,6 +226,11 @@ func (s *Store) DeleteTool(ctx context.Context, org, id string) error {
 			return stepwell.Errorf(stepwell.KindNotFound, "not_found", "Tool not found (404)")
 		}
 		_, err = tx.Exec(ctx, `UPDATE tool_versions SET deleted = true WHERE org_id = $1 AND tool_id = $2 AND NOT deleted`, org, id)
+		if err != nil {
+			return err
+		}
+		// A tool that is made anew under the id has seen none of its calls.
+		_, err = tx.Exec(ctx, `DELETE FROM hook_keys WHERE org_id = $1 AND tool_id = $2`, org, id)
 		return err
 	})
 }

@@ -39,6 +39,7 @@ func (c *Client) StartRun(ctx context.Context, r *stepwell.Run, t *stepwell.Tool
 		WorkflowExecutionErrorWhenAlreadyStarted: true,
 		EnableEagerStart:                         true,
 		StaticSummary:                            t.ID,
+		Priority:                                 priority(r),
 	}, RunToolName, RunInput{Org: r.OrgID, Run: r.ID, Plan: activities.Plan(t), Settings: c.settings, Chains: chains})
 	var refused *serviceerror.InvalidArgument
 	switch {

@@ -106,7 +106,7 @@ func TestCanary(t *testing.T) {
 			t.Errorf("the log holds the secret: %.300s", text)
 		}
 	}
-	searchDatabases(t, n.cfg.DatabaseURL)
+	searchDatabases(t, n.cfg.DatabaseURL, findCanary)
 }
 
 // answers are all that the API says of a run.
@@ -131,8 +131,8 @@ func (n *node) answers(t *testing.T, run string) []string {
 }
 
 // searchDatabases looks through every row of the application's database and of
-// Temporal's two.
-func searchDatabases(t *testing.T, application string) {
+// Temporal's two. find gives what it finds of a secret in a text.
+func searchDatabases(t *testing.T, application string, find func(string) string) {
 	t.Helper()
 	u, err := url.Parse(application)
 	if err != nil {
@@ -145,14 +145,14 @@ func searchDatabases(t *testing.T, application string) {
 	}
 	rows := 0
 	for _, address := range urls {
-		rows += searchDatabase(t, address)
+		rows += searchDatabase(t, address, find)
 	}
 	if rows < 20 {
 		t.Errorf("only %d rows were searched", rows)
 	}
 }
 
-func searchDatabase(t *testing.T, address string) (rows int) {
+func searchDatabase(t *testing.T, address string, find func(string) string) (rows int) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
 	conn, err := pgx.Connect(ctx, address)
@@ -179,7 +179,7 @@ func searchDatabase(t *testing.T, address string) (rows int) {
 		}
 		for _, text := range texts {
 			rows++
-			if f := findCanary(text); f != "" {
+			if f := find(text); f != "" {
 				t.Errorf("table %s holds %q: %.200s", table, f, text)
 			}
 		}
