@@ -58,6 +58,9 @@ var successes = []want{
 	{name: "delete", method: "DELETE", path: "/tools/orders", status: 200, has: []string{`{"success":true}`}},
 	{name: "versions", method: "GET", path: "/tools/orders/versions", status: 200, has: []string{`{"data":[{"id":"orders"`}},
 	{name: "version", method: "GET", path: "/tools/orders/versions/1.0.0", status: 200, has: []string{`"version":"1.0.0"`}},
+	{name: "state", method: "GET", path: "/tools/orders/state", key: "runner-key", status: 200, has: []string{`{"toolId":"orders","state":{"n":1}}`}},
+	{name: "state replaced", method: "PUT", path: "/tools/orders/state", body: `{"state":{"x":null,"n":12345678901234567890}}`, status: 200, has: []string{`{"toolId":"orders","warnings":[]}`}},
+	{name: "state reset", method: "DELETE", path: "/tools/orders/state", status: 200, has: []string{`{"toolId":"orders","deletedKeys":1}`}},
 	{name: "restore", method: "POST", path: "/tools/orders/versions/1.0.0/restore", status: 200, has: []string{`"id":"orders"`}},
 
 	{name: "systems", method: "GET", path: "/systems?page=1&limit=100", key: "member-key", status: 200, has: []string{`"page":1,"limit":100,"total":2,"hasMore":false`, `"environment":"dev"`, `"token":"[set]"`}, hasNot: []string{"very-secret", "null"}},

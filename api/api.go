@@ -35,6 +35,7 @@ const (
 type Config struct {
 	Keys      Keys
 	Tools     Tools
+	States    States
 	Validator Validator
 	Runs      Runs
 	Runner    Runner

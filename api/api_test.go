@@ -235,9 +235,11 @@ func TestPermissions(t *testing.T) {
 		"runner-key": {
 			"POST /tools/{toolId}/run", "POST /hooks/{toolId}", "GET /runs/{runId}", "GET /runs/{runId}/results", "GET /runs/{runId}/events", "GET /runs/{runId}/files", "GET /files/{link}", "POST /runs/{runId}/cancel", "POST /runs/{runId}/rerun", "GET /runs",
 			"GET /tools/{toolId}", "GET /tools", "GET /tools/{toolId}/versions", "GET /tools/{toolId}/versions/{version}", "GET /me", "GET /health", "GET /health/ready", "GET /openapi.yaml",
+			"GET /tools/{toolId}/state",
 		},
 		"member-key": {"PUT /tools/{toolId}", "DELETE /tools/{toolId}", "POST /tools", "POST /tools/{toolId}/versions/{version}/restore",
-			"GET /systems", "POST /systems", "GET /systems/{systemId}", "PATCH /systems/{systemId}", "DELETE /systems/{systemId}"},
+			"GET /systems", "POST /systems", "GET /systems/{systemId}", "PATCH /systems/{systemId}", "DELETE /systems/{systemId}",
+			"PUT /tools/{toolId}/state", "DELETE /tools/{toolId}/state"},
 		"admin-key": {"GET /api-keys", "POST /api-keys", "PATCH /api-keys/{keyId}", "DELETE /api-keys/{keyId}"},
 	}
 	var allowed []string
@@ -248,7 +250,7 @@ func TestPermissions(t *testing.T) {
 			path := strings.NewReplacer("{toolId}", "orders", "{runId}", "run-3", "{version}", "1.0.0", "{keyId}", "k3", "{systemId}", "crm", "{link}", testLink(time.Hour)).Replace(rt.path)
 			var body io.Reader
 			if rt.body == requiredBody {
-				body = strings.NewReader(`{"role":"runner","outputTransform":"x"}`)
+				body = strings.NewReader(`{"role":"runner","outputTransform":"x","state":{}}`)
 			}
 			if strings.HasSuffix(path, "/rerun") { // of a run that has ended
 				path, body = "/runs/run-1/rerun", strings.NewReader(`{"fromStep":"fetch"}`)

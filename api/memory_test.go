@@ -370,6 +370,7 @@ var testRing, _ = secret.ParseRing("test:" + secret.NewKey())
 
 func newTestAPI(m *memory, change func(*Config)) *API {
 	c := Config{Links: testRing, Keys: memoryKeys{m}, Tools: memoryTools{m}, Validator: memoryValidator{}, Runs: memoryRuns{m}, Runner: memoryRunner{m}, Systems: memorySystems{m}}
+	c.States = &memoryStates{values: json.RawMessage(`{"n":1}`), seq: 7}
 	if change != nil {
 		change(&c)
 	}

@@ -110,6 +110,24 @@ type Tools interface {
 	Restore(ctx context.Context, orgID, id, version string) (*stepwell.Tool, error)
 }
 
+// StatePut is what came of replacing a tool's state.
+type StatePut struct {
+	Seq      int64    // of the state that was written
+	Warnings []string // for each key that others changed meanwhile
+}
+
+// States keeps the persistent state of tools. A missing tool is KindNotFound.
+type States interface {
+	// Get reads the state of a tool. Texts equal to a known credential of its systems are
+	// masked.
+	Get(ctx context.Context, orgID string, t *stepwell.Tool) (*stepwell.State, error)
+	// Put replaces the whole state. since is the number of the state as its sender read it,
+	// nil for now. KindInvalid when it is over a limit.
+	Put(ctx context.Context, orgID string, t *stepwell.Tool, since *int64, state json.RawMessage) (StatePut, error)
+	// Reset removes all keys and gives their number.
+	Reset(ctx context.Context, orgID string, t *stepwell.Tool) (deleted int, err error)
+}
+
 // Validator knows what a valid tool and valid inputs are. Refusals are KindInvalid
 // with a message that names the step and the field.
 type Validator interface {

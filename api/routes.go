@@ -43,6 +43,7 @@ func (a *API) routes() []route {
 		created  = http.StatusCreated
 		tool     = "/tools/{toolId}"
 		versions = tool + "/versions"
+		state    = tool + "/state"
 		run      = "/runs/{runId}"
 		key      = "/api-keys/{keyId}"
 		system   = "/systems/{systemId}"
@@ -73,6 +74,10 @@ func (a *API) routes() []route {
 		{"GET", system, manage, ok, noBody, false, on(readEnvironment, a.getSystem)},
 		{"PATCH", system, manage, ok, requiredBody, false, on(parseSystemUpdate, a.updateSystem)},
 		{"DELETE", system, manage, ok, noBody, false, on(readEnvironment, a.deleteSystem)},
+
+		{"GET", state, read, ok, noBody, false, on(nothing, a.getState)},
+		{"PUT", state, edit, ok, requiredBody, false, on(parseState, a.putState)},
+		{"DELETE", state, edit, ok, noBody, false, on(nothing, a.resetState)},
 
 		{"GET", "/me", known, ok, noBody, false, on(nothing, a.me)},
 		{"GET", "/api-keys", administer, ok, noBody, false, on(parsePageQuery, a.listKeys)},

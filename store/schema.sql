@@ -139,6 +139,7 @@ CREATE TABLE pages (
     done boolean NOT NULL,
     ended_by text,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    state json,
     CONSTRAINT pages_item_check CHECK ((item >= 0)),
     CONSTRAINT pages_page_check CHECK ((page >= 1)),
     CONSTRAINT pages_step_check CHECK ((step >= 0))
@@ -149,6 +150,13 @@ CREATE TABLE run_credentials (
     org_id text NOT NULL,
     run_id text NOT NULL,
     sealed bytea NOT NULL
+);
+
+CREATE TABLE run_states (
+    org_id text NOT NULL,
+    run_id text NOT NULL,
+    seq bigint NOT NULL,
+    state json NOT NULL
 );
 
 CREATE TABLE runs (
@@ -207,6 +215,21 @@ CREATE TABLE selections (
 );
 ALTER TABLE ONLY selections ALTER COLUMN body SET STORAGE EXTERNAL;
 
+CREATE TABLE state_keys (
+    org_id text NOT NULL,
+    tool_id text NOT NULL,
+    key text NOT NULL,
+    version bigint NOT NULL,
+    value json NOT NULL
+);
+
+CREATE TABLE state_removed (
+    org_id text NOT NULL,
+    tool_id text NOT NULL,
+    key text NOT NULL,
+    version bigint NOT NULL
+);
+
 CREATE TABLE systems (
     org_id text NOT NULL,
     id text NOT NULL,
@@ -257,7 +280,9 @@ CREATE TABLE tools (
     version_key bigint NOT NULL,
     archived boolean DEFAULT false NOT NULL,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
-    updated_at timestamp with time zone DEFAULT now() NOT NULL
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    state_seq bigint DEFAULT 0 NOT NULL,
+    state_floor bigint DEFAULT 0 NOT NULL
 );
 
 CREATE TABLE waits (
@@ -331,6 +356,9 @@ ALTER TABLE ONLY pages
 ALTER TABLE ONLY run_credentials
     ADD CONSTRAINT run_credentials_pkey PRIMARY KEY (org_id, run_id);
 
+ALTER TABLE ONLY run_states
+    ADD CONSTRAINT run_states_pkey PRIMARY KEY (org_id, run_id);
+
 ALTER TABLE ONLY runs
     ADD CONSTRAINT runs_pkey PRIMARY KEY (org_id, id);
 
@@ -339,6 +367,12 @@ ALTER TABLE ONLY schema_migrations
 
 ALTER TABLE ONLY selections
     ADD CONSTRAINT selections_pkey PRIMARY KEY (org_id, run_id, step, chunk);
+
+ALTER TABLE ONLY state_keys
+    ADD CONSTRAINT state_keys_pkey PRIMARY KEY (org_id, tool_id, key);
+
+ALTER TABLE ONLY state_removed
+    ADD CONSTRAINT state_removed_pkey PRIMARY KEY (org_id, tool_id, key);
 
 ALTER TABLE ONLY systems
     ADD CONSTRAINT systems_pkey PRIMARY KEY (org_id, id, environment);
@@ -397,6 +431,8 @@ CREATE INDEX runs_unsettled ON runs USING btree (COALESCE(checked_at, completed_
 
 CREATE INDEX runs_unsuccessful ON runs USING btree (org_id, status, started_at DESC, id DESC) WHERE (status = ANY (ARRAY['failed'::text, 'aborted'::text]));
 
+CREATE INDEX state_removed_by_version ON state_removed USING btree (org_id, tool_id, version);
+
 CREATE INDEX systems_newest ON systems USING btree (org_id, created_at DESC, id DESC, environment);
 
 CREATE UNIQUE INDEX tool_versions_live ON tool_versions USING btree (org_id, tool_id, version) WHERE (NOT deleted);
@@ -424,11 +460,20 @@ ALTER TABLE ONLY hook_calls
 ALTER TABLE ONLY run_credentials
     ADD CONSTRAINT run_credentials_org_id_run_id_fkey FOREIGN KEY (org_id, run_id) REFERENCES runs(org_id, id) ON DELETE CASCADE;
 
+ALTER TABLE ONLY run_states
+    ADD CONSTRAINT run_states_org_id_run_id_fkey FOREIGN KEY (org_id, run_id) REFERENCES runs(org_id, id) ON DELETE CASCADE;
+
 ALTER TABLE ONLY runs
     ADD CONSTRAINT runs_org_id_fkey FOREIGN KEY (org_id) REFERENCES organizations(id);
 
 ALTER TABLE ONLY runs
     ADD CONSTRAINT runs_tool_version_fkey FOREIGN KEY (tool_version) REFERENCES tool_versions(key);
+
+ALTER TABLE ONLY state_keys
+    ADD CONSTRAINT state_keys_org_id_tool_id_fkey FOREIGN KEY (org_id, tool_id) REFERENCES tools(org_id, id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY state_removed
+    ADD CONSTRAINT state_removed_org_id_tool_id_fkey FOREIGN KEY (org_id, tool_id) REFERENCES tools(org_id, id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY systems
     ADD CONSTRAINT systems_org_id_fkey FOREIGN KEY (org_id) REFERENCES organizations(id);

@@ -202,7 +202,8 @@ func (n *Node) assemble(parts Parts) error {
 	if parts.Server {
 		n.http = api.NewServer(cfg.Listen, api.New(api.Config{
 			Keys: n.Service.Keys(), Tools: n.Service.Tools(), Validator: n.Service, Runs: n.Service, Runner: n.Service, Links: n.ring, Systems: n.Service.Systems(),
-			Ready: n.ready.checks, Tracer: n.tracer, Measure: n.metrics.HTTP,
+			States: n.Service.States(),
+			Ready:  n.ready.checks, Tracer: n.tracer, Measure: n.metrics.HTTP,
 			Log: n.log, SyncWait: cfg.SyncWait, MaxBody: cfg.MaxBody, PublicURL: cfg.PublicURL, Notice: cfg.Notice,
 			MaxInFlight: cfg.MaxInFlight, MaxWaiting: cfg.MaxWaiting,
 		}), n.log)

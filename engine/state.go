@@ -1,0 +1,276 @@
+package engine
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/big"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"stepwell"
+)
+
+// This file says what persistedState means: what a transform changed in it, when two
+// values are equal, what fits into it, and what of it is hidden.
+
+// ChangeState gives what stands differently in a state after a transform: keys whose
+// JSON value is another one, and keys that are gone. Both states are objects.
+func ChangeState(before, after json.RawMessage) *stepwell.StateChange {
+	change := &stepwell.StateChange{}
+	old := objectMap(before)
+	var set []byte
+	eachMember(after, func(k, v []byte) bool {
+		key := unquote(k)
+		was, there := old[key]
+		delete(old, key)
+		if !there || !EqualJSON(was, v) {
+			set = append(append(append(append(set, ','), k...), ':'), v...)
+		}
+		return true
+	})
+	if set != nil {
+		set[0] = '{'
+		change.Set = append(set, '}')
+	}
+	if len(old) > 0 {
+		change.Removed = slices.Sorted(maps.Keys(old))
+	}
+	return change
+}
+
+// ApplyState gives a state with a change made. Keys keep their places, new ones come last.
+func ApplyState(state json.RawMessage, c *stepwell.StateChange) json.RawMessage {
+	set := objectMap(c.Set)
+	out := []byte{'{'}
+	put := func(k, v []byte) {
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(append(append(out, k...), ':'), v...)
+	}
+	eachMember(state, func(k, v []byte) bool {
+		key := unquote(k)
+		if value, ok := set[key]; ok {
+			put(k, value)
+			delete(set, key)
+		} else if !slices.Contains(c.Removed, key) {
+			put(k, v)
+		}
+		return true
+	})
+	eachMember(c.Set, func(k, v []byte) bool {
+		if _, fresh := set[unquote(k)]; fresh {
+			put(k, v)
+		}
+		return true
+	})
+	return append(out, '}')
+}
+
+// StateValues takes a state apart and makes its values compact. problem says what is over
+// a limit, naming the key; it is empty when the state may be stored.
+func StateValues(state json.RawMessage) (values map[string]json.RawMessage, problem string) {
+	values = map[string]json.RawMessage{}
+	eachMember(state, func(k, v []byte) bool {
+		key := unquote(k)
+		values[key] = compactJSON(nil, v)
+		switch n := utf8.RuneCountInString(key); {
+		case n == 0 || n > stepwell.MaxStateKey:
+			problem = fmt.Sprintf("a key has %d characters, and may have 1 to %d", n, stepwell.MaxStateKey)
+		case strings.ContainsRune(key, 0), strings.ContainsRune(key, utf8.RuneError) && strings.Contains(strings.ToLower(string(k)), `\ud`):
+			problem = "a key holds U+0000 or half a surrogate pair"
+		case len(values[key]) > stepwell.MaxStateValue:
+			problem = fmt.Sprintf("the value of the key '%s' has %d bytes, and may have %d", key, len(values[key]), stepwell.MaxStateValue)
+		}
+		return problem == ""
+	})
+	if problem == "" && len(values) > stepwell.MaxStateKeys {
+		problem = fmt.Sprintf("it has %d keys, and may have %d", len(values), stepwell.MaxStateKeys)
+	}
+	return values, problem
+}
+
+// compactJSON appends a value without white space, its texts in plain UTF-8; of duplicate
+// keys the last value stands, at the place of the first.
+func compactJSON(to, v []byte) []byte {
+	switch kindOf(v) {
+	case '{':
+		last := objectMap(v)
+		to = append(to, '{')
+		eachMember(v, func(k, _ []byte) bool {
+			value, fresh := last[unquote(k)]
+			if !fresh {
+				return true
+			}
+			delete(last, unquote(k))
+			if to[len(to)-1] != '{' {
+				to = append(to, ',')
+			}
+			to = compactJSON(append(compactText(to, k), ':'), value)
+			return true
+		})
+		return append(to, '}')
+	case '[':
+		to = append(to, '[')
+		eachElement(v, func(e []byte) bool {
+			if to[len(to)-1] != '[' {
+				to = append(to, ',')
+			}
+			to = compactJSON(to, e)
+			return true
+		})
+		return append(to, ']')
+	case '"':
+		return compactText(to, v)
+	}
+	return append(to, strings.TrimSpace(string(v))...)
+}
+
+// compactText appends a text token in its shortest form. Half of a surrogate pair has no
+// form but its escape.
+func compactText(to, token []byte) []byte {
+	text := unquote(token)
+	if strings.ContainsRune(text, utf8.RuneError) {
+		return append(to, token...)
+	}
+	return appendQuoted(to, text)
+}
+
+// EqualJSON reports whether two texts are the same JSON value: white space, the order of
+// keys and the spelling of texts and numbers do not matter. Numbers are compared exactly.
+func EqualJSON(a, b json.RawMessage) bool {
+	kind := kindOf(a)
+	if string(a) == string(b) {
+		return true
+	}
+	if numeric(kind) && numeric(kindOf(b)) {
+		return decimalOf(string(a)) == decimalOf(string(b))
+	}
+	if kind != kindOf(b) {
+		return false
+	}
+	switch kind {
+	case '{':
+		left, right := objectMap(a), objectMap(b)
+		if len(left) != len(right) {
+			return false
+		}
+		for k, v := range left {
+			if w, ok := right[k]; !ok || !EqualJSON(v, w) {
+				return false
+			}
+		}
+		return true
+	case '[':
+		left, right := elements(a), elements(b)
+		return slices.EqualFunc(left, right, func(v, w json.RawMessage) bool { return EqualJSON(v, w) })
+	case '"':
+		return string(compactText(nil, a)) == string(compactText(nil, b))
+	}
+	return true // of true, false and null each letter begins only one
+}
+
+func numeric(kind byte) bool { return kind == '-' || kind >= '0' && kind <= '9' }
+
+func elements(arr []byte) []json.RawMessage {
+	var all []json.RawMessage
+	eachElement(arr, func(e []byte) bool { all = append(all, e); return true })
+	return all
+}
+
+// decimal is a number as sign, digits without zeros at either end, and the power of ten
+// of the last one.
+type decimal struct {
+	negative bool
+	digits   string
+	exponent string
+}
+
+// decimalOf reads a JSON number exactly, whatever its size.
+func decimalOf(number string) decimal {
+	number = strings.TrimSpace(number)
+	rest, negative := strings.CutPrefix(number, "-")
+	mantissa, exponent := rest, ""
+	if i := strings.IndexAny(rest, "eE"); i >= 0 {
+		mantissa, exponent = rest[:i], rest[i+1:]
+	}
+	whole, fraction, _ := strings.Cut(mantissa, ".")
+	digits := strings.TrimLeft(whole+fraction, "0")
+	trimmed := strings.TrimRight(digits, "0")
+	if trimmed == "" {
+		return decimal{}
+	}
+	shift := len(digits) - len(trimmed) - len(fraction)
+	return decimal{negative, trimmed, shifted(exponent, shift)}
+}
+
+// MaskState gives a value in which every text that is a secret reads as mask.
+func MaskState(v json.RawMessage, secrets map[string]bool, mask string) json.RawMessage {
+	if len(secrets) == 0 {
+		return v
+	}
+	return mapTexts(v, nil, func(text string, token, _ json.RawMessage) json.RawMessage {
+		if secrets[text] {
+			return quote(mask)
+		}
+		return token
+	})
+}
+
+// KeepMasked gives a value in which every text that is mask is replaced by what stands at
+// its place in the stored value; without one there it stays.
+func KeepMasked(v, stored json.RawMessage, mask string) json.RawMessage {
+	return mapTexts(v, stored, func(text string, token, was json.RawMessage) json.RawMessage {
+		if text == mask && was != nil {
+			return was
+		}
+		return token
+	})
+}
+
+// mapTexts replaces the texts of a value, keys apart. beside is a second value that is
+// walked along, nil where it has nothing at the place.
+func mapTexts(v, beside json.RawMessage, replace func(text string, token, beside json.RawMessage) json.RawMessage) json.RawMessage {
+	switch kindOf(v) {
+	case '"':
+		return replace(unquote(v), v, beside)
+	case '{':
+		others := objectMap(beside)
+		out := []byte{'{'}
+		eachMember(v, func(k, value []byte) bool {
+			if len(out) > 1 {
+				out = append(out, ',')
+			}
+			out = append(append(append(out, k...), ':'), mapTexts(value, others[unquote(k)], replace)...)
+			return true
+		})
+		return append(out, '}')
+	case '[':
+		others := elements(beside)
+		out, i := []byte{'['}, 0
+		eachElement(v, func(e []byte) bool {
+			var other json.RawMessage
+			if i < len(others) {
+				other = others[i]
+			}
+			if i++; i > 1 {
+				out = append(out, ',')
+			}
+			out = append(out, mapTexts(e, other, replace)...)
+			return true
+		})
+		return append(out, ']')
+	}
+	return v
+}
+
+// shifted adds a small number to a decimal exponent of any length.
+func shifted(exponent string, by int) string {
+	n, ok := new(big.Int).SetString(strings.TrimPrefix(exponent, "+"), 10)
+	if !ok {
+		n = new(big.Int)
+	}
+	return n.Add(n, big.NewInt(int64(by))).String()
+}
