@@ -356,6 +356,10 @@ func (s *session) value(ctx context.Context, step int) (*results.Value, error) {
 		v, err = s.all.a.results.Step(ctx, s.key.org, s.key.run, step, s.tool.def.Steps[step].DataSelector != "")
 		return err
 	})
+	if errors.Is(err, results.ErrTooLarge) {
+		return nil, &engine.StepError{Message: fmt.Sprintf("The results of step '%s' are larger than %d MiB, the most that an expression, an outputSchema or a responseFilter can take in; "+
+			"without them a result of any size is kept and streamed", s.tool.def.Steps[step].ID, results.MaxValue>>20)}
+	}
 	if err == nil && v != nil {
 		s.keep(step, v)
 	}

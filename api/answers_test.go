@@ -300,6 +300,30 @@ func TestSyncRun(t *testing.T) {
 			t.Errorf("%d bytes, uri %q, steps %d", len(run.Data), run.ResultStorageURI, len(run.StepResults))
 		}
 	})
+	t.Run("data of any size is streamed, and cut off where it breaks", func(t *testing.T) {
+		t.Parallel()
+		m := newMemory()
+		m.finish = func(_ NewRun, r *stepwell.Run) {
+			r.DataSize = 3 << 20
+			r.StepResults = []stepwell.StepResult{{StepID: "big", Success: true}}
+		}
+		m.large = writes(`"` + strings.Repeat("d", 3<<20) + `"`)
+		res, body := adminAsks(t, newTestAPI(m, nil), "POST", "/tools/orders/run", "")
+		var run v1.Run
+		if err := json.Unmarshal([]byte(body), &run); err != nil {
+			t.Fatal(err)
+		}
+		if res.StatusCode != 200 || len(run.Data) != 3<<20+2 || run.Status != "success" || len(run.StepResults) != 1 || run.ResultStorageURI == "" {
+			t.Errorf("%d: %d bytes, %s, steps %d", res.StatusCode, len(run.Data), run.Status, len(run.StepResults))
+		}
+		m.large = func(context.Context, io.Writer) error { return errors.New("no memory") }
+		defer func() {
+			if v := recover(); v != http.ErrAbortHandler {
+				t.Errorf("a run whose data cannot be read was answered as a whole: %v", v)
+			}
+		}()
+		adminAsks(t, newTestAPI(m, nil), "POST", "/tools/orders/run", "")
+	})
 }
 
 func TestFailures(t *testing.T) {

@@ -171,6 +171,9 @@ type Runs interface {
 	List(ctx context.Context, orgID string, q RunQuery) (Listed[*stepwell.Run], error)
 	// OpenFile finds a file of a run and opens its content; KindNotFound when there is none.
 	OpenFile(ctx context.Context, orgID, runID, key string) (*stepwell.File, io.ReadCloser, error)
+	// WriteData streams the data of a successful run that came without it because of its
+	// size. The run must have its Tool.
+	WriteData(ctx context.Context, w io.Writer, run *stepwell.Run) error
 	// Results opens the stored results of a run; nil without an error while it is
 	// running and when nothing is stored.
 	Results(ctx context.Context, orgID, id string) (*Results, error)
@@ -225,7 +228,7 @@ type Runner interface {
 	// hook is a repeat, nothing is recorded and the run has the id of the first call's.
 	Start(ctx context.Context, n NewRun) (*stepwell.Run, error)
 	// StartAndWait is Start, then a wait for the end of the run, at most for limit. It
-	// gives the final run with Tool, Data (whatever its size) and StepResults, or, when
+	// gives the final run with Tool, Data (unless it is large: see Runs.WriteData) and StepResults, or, when
 	// limit passed first, the run as it stands. It listens before it starts, so no
 	// finish is missed. When ctx ends first, its error is returned; a run that was
 	// recorded goes on.

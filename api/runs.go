@@ -87,10 +87,44 @@ func (a *API) begin(ctx context.Context, req *request, n NewRun) (*response, err
 	if run.Tool == nil {
 		run.Tool = n.Tool
 	}
-	if !run.Status.Final() {
+	switch {
+	case !run.Status.Final():
 		return a.runAnswer(req, run, http.StatusAccepted)
+	case run.Status == stepwell.RunSuccess && run.Data == nil && run.DataSize > stepwell.MaxInlineData:
+		return a.largeAnswer(req, run)
 	}
 	return a.runAnswer(req, run, http.StatusOK)
+}
+
+// largeAnswer is runAnswer for a run whose data is streamed because of its size. What
+// goes wrong with the data cuts the answer off: an error in its place would say that
+// nothing was done.
+func (a *API) largeAnswer(req *request, run *stepwell.Run) (*response, error) {
+	whole, err := a.wireWholeRun(run, req)
+	if err != nil {
+		return nil, err
+	}
+	head, err := encode(whole)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := rowParts(run.StepResults)
+	if err != nil {
+		return nil, err
+	}
+	return &response{stream: func(ctx context.Context, w io.Writer) error {
+		m := &memberWriter{ctx: ctx, w: w}
+		m.text(string(openEnd(head)))
+		if m.err == nil {
+			m.err = w.(*streamWriter).flush()
+		}
+		m.value(`,"data":`, func(ctx context.Context, w io.Writer) error { return a.Runs.WriteData(ctx, w, run) })
+		for _, part := range rows {
+			m.text(string(part))
+		}
+		m.text("}\n")
+		return m.err
+	}}, nil
 }
 
 var errArchived = stepwell.Invalid("archived", "Tool is archived: unarchive it before running it")

@@ -135,6 +135,12 @@ func runParts(run v1.Run, data json.RawMessage, steps []stepwell.StepResult) ([]
 	if data != nil {
 		parts = append(parts, []byte(`,"data":`), data)
 	}
+	rows, err := rowParts(steps)
+	return append(append(parts, rows...), []byte("}\n")), err
+}
+
+// rowParts encodes the member stepResults, with the comma before it; nothing without rows.
+func rowParts(steps []stepwell.StepResult) (parts [][]byte, err error) {
 	for i, s := range steps {
 		row, err := encode(wireStepResult(s))
 		if err != nil {
@@ -153,7 +159,7 @@ func runParts(run v1.Run, data json.RawMessage, steps []stepwell.StepResult) ([]
 	if len(steps) > 0 {
 		parts = append(parts, []byte(`]`))
 	}
-	return append(parts, []byte("}\n")), nil
+	return parts, nil
 }
 
 // openEnd cuts the last brace of an encoded object off, so that members can follow.

@@ -34,6 +34,7 @@ type installation struct {
 	t        testing.TB
 	dir      string
 	upstream *upstream
+	base     string // of the API
 	client   *client.Client
 	stack    *devstack.Stack // of the second layout
 	dev      *process        // of the first layout
@@ -139,6 +140,7 @@ func (in *installation) addWorker(i int, env []string) {
 }
 
 func (in *installation) use(base string) {
+	in.base = base
 	in.client = client.New(base, adminKey, client.WithRetries(0, 0))
 }
 

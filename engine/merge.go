@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"iter"
 	"math"
@@ -13,7 +14,8 @@ import (
 // Merge joins the pages of a pull in order. Arrays are concatenated; objects are
 // merged deeply: nested arrays are concatenated, but one equal to the page
 // before's is kept once; the last scalar wins, and null never replaces an array or
-// object. No page gives null, one page itself. Pages must be valid JSON.
+// object. No page gives null, one page itself. Pages must be valid JSON; the memory of
+// one is not used after the next is asked for.
 //
 // It fails with the error of pages, or with a *StepError when a page holds
 // something else where the pages before had items: these would be lost.
@@ -52,10 +54,10 @@ type merger struct {
 // node is the merged value at one place.
 type node struct {
 	kind     byte
-	scalar   json.RawMessage  // of kinds other than { and [; memory of its page
+	scalar   json.RawMessage  // of kinds other than { and [
 	elements []byte           // of an array, separated by commas; nil when there are too many
 	size     int              // bytes of all elements
-	last     json.RawMessage  // the array that came last; memory of its page
+	last     print            // of the array that came last
 	page     int              // the page that last gave this place a value
 	keys     []string         // of an object, as quoted tokens, in the order of their first sight
 	children map[string]*node // by the same tokens
@@ -158,8 +160,9 @@ func (m *merger) merge(n *node, v json.RawMessage, place string) error {
 	n.page = m.page
 	switch kind {
 	case '[':
-		same := before == m.page-1 && bytes.Equal(n.last, v)
-		n.last = v
+		now := printOf(v)
+		same := before == m.page-1 && n.last == now
+		n.last = now
 		if in := inside(v); len(in) > 0 && !same {
 			if n.size += len(in) + 1; n.size > m.keep {
 				n.elements = nil
@@ -170,10 +173,21 @@ func (m *merger) merge(n *node, v json.RawMessage, place string) error {
 	case '{':
 		return m.mergeObject(n, v)
 	default:
-		n.scalar = v
+		n.scalar = bytes.Clone(v)
 	}
 	return nil
 }
+
+// print tells arrays apart without keeping the pages that they stand in: by length and a
+// hash that nobody can aim at, since its seed is this process's own.
+type print struct {
+	size int
+	hash uint64
+}
+
+var printSeed = maphash.MakeSeed()
+
+func printOf(v []byte) print { return print{len(v), maphash.Bytes(printSeed, v)} }
 
 // holdsItems reports whether there is a non-empty array in the value.
 func (n *node) holdsItems() bool {
@@ -262,7 +276,7 @@ func (m *merger) write(n *node, path []string) error {
 // writeAgain walks the pages once more for the elements of one array.
 func (m *merger) writeAgain(path []string, size int) error {
 	sep, written := opening, 0
-	var last json.RawMessage
+	var last print
 	for page, err := range m.pages {
 		if err != nil {
 			return err
@@ -272,11 +286,12 @@ func (m *merger) writeAgain(path []string, size int) error {
 			v, _ = member(v, unquote([]byte(key)))
 		}
 		if kindOf(v) != '[' {
-			last = nil
+			last = print{}
 			continue
 		}
-		same := last != nil && bytes.Equal(last, v)
-		last = v
+		now := printOf(v)
+		same := last == now
+		last = now
 		if in := inside(v); len(in) > 0 && !same {
 			written += len(in) + 1
 			if err := m.put(sep, in); err != nil {

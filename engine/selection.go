@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
+	"io"
 	"strconv"
 )
 
@@ -44,6 +46,18 @@ func Envelope(currentItem, data json.RawMessage) json.RawMessage {
 	out = append(append(out, `{"currentItem":`...), orEmpty(currentItem)...)
 	out = append(append(out, `,"data":`...), orNull(data)...)
 	return append(out, `,"success":true}`...)
+}
+
+// EnvelopeTo is Envelope into a writer, for data that write writes there.
+func EnvelopeTo(w io.Writer, currentItem json.RawMessage, write func() error) error {
+	if _, err := fmt.Fprintf(w, `{"currentItem":%s,"data":`, orEmpty(currentItem)); err != nil {
+		return err
+	}
+	if err := write(); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, `,"success":true}`)
+	return err
 }
 
 // FailedEnvelope is a failed step or item under failureBehavior continue. err must

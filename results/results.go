@@ -17,9 +17,21 @@ import (
 // Store is what is read.
 type Store interface {
 	PageBodies(ctx context.Context, org, run string, step int, visit func(*stepwell.Page) error) error
+	ItemBodies(ctx context.Context, org, run string, step, item int, visit func(*stepwell.Page) error) error
 	Selection(ctx context.Context, org, run string, step int) (*stepwell.Selection, error)
 	SelectionItems(ctx context.Context, org, run string, step, item int) (first int, items []json.RawMessage, err error)
 }
+
+// MaxValue is how many bytes of JSON the value of one step may have for Step to give it:
+// as many as one answer may have. Write has no such limit.
+const MaxValue = 100 << 20
+
+// ErrTooLarge is met by a value over MaxValue.
+var ErrTooLarge = errors.New("a value of more than 100 MiB")
+
+// heldItem is up to how many stored bytes an item is merged in memory while a loop is
+// written.
+const heldItem = 8 << 20
 
 // Reader reads results. It is safe for concurrent use.
 type Reader struct{ store Store }
@@ -40,7 +52,7 @@ type Value struct {
 }
 
 // Step reads the value of a step; selects says whether it has a dataSelector. Nil when
-// the step stored nothing.
+// the step stored nothing; ErrTooLarge when it is over MaxValue.
 func (r *Reader) Step(ctx context.Context, org, run string, step int, selects bool) (*Value, error) {
 	items := &itemReader{reader: r, org: org, run: run, step: step}
 	loop, total := false, 1
@@ -56,7 +68,10 @@ func (r *Reader) Step(ctx context.Context, org, run string, step int, selects bo
 		return r.loop(ctx, items, total)
 	}
 	var value *Value
-	err := r.items(ctx, org, run, step, func(item int, merged json.RawMessage, failed string) error {
+	err := r.items(ctx, org, run, step, MaxValue, func(item int, merged json.RawMessage, failed string, large bool) error {
+		if large {
+			return ErrTooLarge
+		}
 		current, err := items.get(ctx, item)
 		if err != nil {
 			return err
@@ -77,7 +92,10 @@ func Plain(current, data json.RawMessage, failed string) *Value {
 
 func (r *Reader) loop(ctx context.Context, items *itemReader, total int) (*Value, error) {
 	out, count := []byte{'['}, 0
-	err := r.items(ctx, items.org, items.run, items.step, func(item int, merged json.RawMessage, failed string) error {
+	err := r.items(ctx, items.org, items.run, items.step, MaxValue, func(item int, merged json.RawMessage, failed string, large bool) error {
+		if large || len(out)+len(merged) > MaxValue {
+			return ErrTooLarge
+		}
 		current, err := items.get(ctx, item)
 		if err != nil {
 			return err
@@ -92,15 +110,19 @@ func (r *Reader) loop(ctx context.Context, items *itemReader, total int) (*Value
 	return &Value{Loop: true, Envelope: out, Data: out, Success: count == total}, err
 }
 
-// items walks over the items of a step: each with its merged pages, or its error.
-func (r *Reader) items(ctx context.Context, org, run string, step int, visit func(item int, merged json.RawMessage, failed string) error) error {
+// items walks over the items of a step: each with its merged pages, or its error, or as a
+// large one without either when its pages have more bytes than most.
+func (r *Reader) items(ctx context.Context, org, run string, step int, most int64, visit func(item int, merged json.RawMessage, failed string, large bool) error) error {
 	next, stop := iter.Pull2(r.pages(ctx, org, run, step))
 	defer stop()
 	p, err, ok := next()
 	for ok && err == nil {
-		item, failed := p.Item, ""
+		item, failed, bytes := p.Item, "", int64(0)
 		merged, mergeErr := engine.Merge(func(yield func(json.RawMessage, error) bool) {
 			for ok && err == nil && p.Item == item {
+				if bytes += p.Bytes; bytes > most {
+					return
+				}
 				if p.Error != "" {
 					failed = p.Error
 				} else if !yield(p.Body, nil) {
@@ -109,13 +131,20 @@ func (r *Reader) items(ctx context.Context, org, run string, step int, visit fun
 				p, err, ok = next()
 			}
 		})
+		if bytes > most {
+			merged, mergeErr = nil, nil
+			for ok && err == nil && p.Item == item {
+				failed = p.Error // the last page of one that failed
+				p, err, ok = next()
+			}
+		}
 		if err != nil {
 			return err
 		}
 		if mergeErr != nil {
 			return mergeErr
 		}
-		if err := visit(item, merged, failed); err != nil {
+		if err := visit(item, merged, failed, bytes > most && failed == ""); err != nil {
 			return err
 		}
 	}
@@ -126,8 +155,13 @@ var errStopped = errors.New("stopped")
 
 // pages is PageBodies as a sequence.
 func (r *Reader) pages(ctx context.Context, org, run string, step int) iter.Seq2[*stepwell.Page, error] {
+	return sequence(func(visit func(*stepwell.Page) error) error { return r.store.PageBodies(ctx, org, run, step, visit) })
+}
+
+// sequence makes a walk over pages a sequence.
+func sequence(walk func(visit func(*stepwell.Page) error) error) iter.Seq2[*stepwell.Page, error] {
 	return func(yield func(*stepwell.Page, error) bool) {
-		err := r.store.PageBodies(ctx, org, run, step, func(p *stepwell.Page) error {
+		err := walk(func(p *stepwell.Page) error {
 			if !yield(p, nil) {
 				return errStopped
 			}
@@ -135,6 +169,21 @@ func (r *Reader) pages(ctx context.Context, org, run string, step int) iter.Seq2
 		})
 		if err != nil && !errors.Is(err, errStopped) {
 			yield(nil, err)
+		}
+	}
+}
+
+// bodies leaves the bodies of pages, but for failures.
+func bodies(pages iter.Seq2[*stepwell.Page, error]) iter.Seq2[json.RawMessage, error] {
+	return func(yield func(json.RawMessage, error) bool) {
+		for p, err := range pages {
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if p.Error == "" && !yield(p.Body, nil) {
+				return
+			}
 		}
 	}
 }
@@ -188,22 +237,12 @@ func (r *Reader) Write(ctx context.Context, w io.Writer, org, run string, step i
 			return r.writeLoop(ctx, w, &itemReader{reader: r, org: org, run: run, step: step, selected: true})
 		}
 	}
-	return engine.MergeTo(w, func(yield func(json.RawMessage, error) bool) {
-		for p, err := range r.pages(ctx, org, run, step) {
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			if p.Error == "" && !yield(p.Body, nil) {
-				return
-			}
-		}
-	})
+	return engine.MergeTo(w, bodies(r.pages(ctx, org, run, step)))
 }
 
 func (r *Reader) writeLoop(ctx context.Context, w io.Writer, items *itemReader) error {
 	separator := "["
-	err := r.items(ctx, items.org, items.run, items.step, func(item int, merged json.RawMessage, failed string) error {
+	err := r.items(ctx, items.org, items.run, items.step, heldItem, func(item int, merged json.RawMessage, failed string, large bool) error {
 		current, err := items.get(ctx, item)
 		if err != nil {
 			return err
@@ -212,6 +251,9 @@ func (r *Reader) writeLoop(ctx context.Context, w io.Writer, items *itemReader) 
 			return err
 		}
 		separator = ","
+		if large {
+			return r.writeLarge(ctx, w, items, item, current)
+		}
 		_, err = w.Write(Plain(current, merged, failed).Envelope)
 		return err
 	})
@@ -224,4 +266,12 @@ func (r *Reader) writeLoop(ctx context.Context, w io.Writer, items *itemReader) 
 	}
 	_, err = io.WriteString(w, end)
 	return err
+}
+
+// writeLarge writes the envelope of an item, whose pages are read again one by one.
+func (r *Reader) writeLarge(ctx context.Context, w io.Writer, items *itemReader, item int, current json.RawMessage) error {
+	pages := sequence(func(visit func(*stepwell.Page) error) error {
+		return r.store.ItemBodies(ctx, items.org, items.run, items.step, item, visit)
+	})
+	return engine.EnvelopeTo(w, current, func() error { return engine.MergeTo(w, bodies(pages)) })
 }

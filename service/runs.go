@@ -118,20 +118,25 @@ func (s *Service) data(ctx context.Context, run *stepwell.Run) (json.RawMessage,
 	return v.Data, nil
 }
 
-// final gives an ended run as a synchronous caller gets it: with its data, whatever its
-// size, and its step results.
+// heldData is up to how many bytes of JSON the answer to a synchronous run is made in
+// memory; what is larger is streamed. Stored pages of more bytes than that are also over
+// any inline limit.
+const heldData = 2 << 20
+
+// final gives an ended run as a synchronous caller gets it: with its step results, and
+// with its data up to heldData.
 func (s *Service) final(ctx context.Context, org, id string) (*stepwell.Run, error) {
 	run, v, err := s.load(ctx, org, id)
 	if err != nil {
 		return nil, err
 	}
-	if run.Status == stepwell.RunSuccess {
+	if run.Status == stepwell.RunSuccess && run.DataSize <= heldData {
 		if run.Data, err = s.data(ctx, run); err != nil {
 			return nil, err
 		}
 	}
 	err = s.rows(ctx, run, func(row stepwell.StepResult, sum store.StepRow) error {
-		if row.Success || sum.Loop {
+		if (row.Success || sum.Loop) && sum.Bytes <= heldData {
 			value, err := s.results.Step(ctx, org, id, sum.Step, sum.Selects)
 			if err != nil {
 				return err
@@ -188,7 +193,7 @@ func (s *Service) Results(ctx context.Context, org, id string) (*api.Results, er
 	run.Tool = v.def
 	out := &api.Results{StoredAt: run.CompletedAt}
 	if run.Status == stepwell.RunSuccess {
-		out.Data = func(ctx context.Context, w io.Writer) error { return s.writeData(ctx, w, run) }
+		out.Data = func(ctx context.Context, w io.Writer) error { return s.WriteData(ctx, w, run) }
 	}
 	err = s.rows(ctx, run, func(row stepwell.StepResult, r store.StepRow) error {
 		row.Data = nil
@@ -209,6 +214,9 @@ func (s *Service) Results(ctx context.Context, org, id string) (*api.Results, er
 // data is made whole twice, to see whether it is refused and when it is written, rather
 // than kept while what stands before it goes to a slow reader.
 func (s *Service) writerOf(ctx context.Context, run *stepwell.Run, v *version, r store.StepRow) (api.JSONWriter, error) {
+	if !v.filters.Empty() && r.Bytes > results.MaxValue {
+		return nil, nil // it cannot be filtered as a whole, and must not leave as it is
+	}
 	if v.filters.Empty() {
 		return func(ctx context.Context, w io.Writer) error {
 			return s.writeStep(ctx, w, run, r.Step, r.Selects, r.Bytes)
@@ -239,7 +247,8 @@ func (s *Service) writerOf(ctx context.Context, run *stepwell.Run, v *version, r
 	}, nil
 }
 
-func (s *Service) writeData(ctx context.Context, w io.Writer, run *stepwell.Run) error {
+// WriteData streams the data of a successful run.
+func (s *Service) WriteData(ctx context.Context, w io.Writer, run *stepwell.Run) error {
 	r, body, err := s.Store.OpenResult(ctx, run.OrgID, run.ID)
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 
@@ -23,6 +24,7 @@ const (
 const (
 	compressFrom = 1 << 10   // bytes from which a body is compressed
 	maxRowBody   = 256 << 10 // stored bytes up to which a body is a row (design, "Data")
+	streamFrom   = 4 << 20   // bytes from which a body is compressed and decompressed bit by bit
 )
 
 // The encoder and decoder are made for EncodeAll and DecodeAll, which many
@@ -44,6 +46,9 @@ type storedBody struct {
 // different answers for one page, neither changes the other's blob, and one worker that
 // tries again writes the same.
 func (s *Store) encodeBody(ctx context.Context, key string, body []byte) (storedBody, error) {
+	if len(body) >= streamFrom {
+		return s.encodeLarge(ctx, key, body)
+	}
 	out := storedBody{inline: body}
 	if len(body) >= compressFrom {
 		out.inline, out.encoding = zstdEncoder.EncodeAll(body, make([]byte, 0, len(body)/3)), encodingZstd
@@ -58,6 +63,55 @@ func (s *Store) encodeBody(ctx context.Context, key string, body []byte) (stored
 	}
 	out.inline, out.blob = nil, &key
 	return out, nil
+}
+
+// encodeLarge is encodeBody without a compressed copy in memory. The digest in the key is
+// that of the body as it is: it must be known before the first byte is written.
+func (s *Store) encodeLarge(ctx context.Context, key string, body []byte) (storedBody, error) {
+	compressed := newCompressor(body)
+	defer compressed.stop()
+	head := make([]byte, maxRowBody+1)
+	n, err := io.ReadFull(compressed, head)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return storedBody{inline: head[:n], encoding: encodingZstd}, nil
+	}
+	if err == nil {
+		sum := sha256.Sum256(body)
+		key += "-" + hex.EncodeToString(sum[:8])
+		err = s.blobs.Put(ctx, key, io.MultiReader(bytes.NewReader(head), compressed))
+	}
+	if err != nil {
+		return storedBody{}, fmt.Errorf("store body: %w", err)
+	}
+	return storedBody{encoding: encodingZstd, blob: &key}, nil
+}
+
+// compressor gives a body compressed, as it is read.
+type compressor struct {
+	*io.PipeReader
+	done chan struct{} // closed when nothing works for it any more
+}
+
+func newCompressor(body []byte) *compressor {
+	r, w := io.Pipe()
+	c := &compressor{r, make(chan struct{})}
+	go func() { // ends with the body or with stop, which waits for it
+		defer close(c.done)
+		encoder, err := zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderCRC(false),
+			zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true))
+		if err == nil {
+			if _, err = encoder.Write(body); err == nil {
+				err = encoder.Close()
+			}
+		}
+		_ = w.CloseWithError(err) // never fails
+	}()
+	return c
+}
+
+func (c *compressor) stop() {
+	_ = c.Close() // never fails
+	<-c.done
 }
 
 // discard removes the blob of a body that was not stored, because another's stands in its
@@ -86,8 +140,13 @@ SELECT EXISTS (SELECT 1 FROM pages WHERE org_id = $1 AND run_id = $2 AND blob = 
 	return used, err
 }
 
-// decodeBody gives the bytes of a stored body.
-func (s *Store) decodeBody(ctx context.Context, b storedBody) ([]byte, error) {
+// decodeBody gives the bytes of a stored body; size is how many they are, -1 when that is
+// not known.
+func (s *Store) decodeBody(ctx context.Context, b storedBody, size int64) ([]byte, error) {
+	if size >= streamFrom {
+		out := make([]byte, size)
+		return out, s.decodeInto(ctx, b, out)
+	}
 	raw := b.inline
 	if b.blob != nil {
 		r, err := s.blobs.Get(ctx, *b.blob)
@@ -102,12 +161,34 @@ func (s *Store) decodeBody(ctx context.Context, b storedBody) ([]byte, error) {
 	if b.encoding != encodingZstd {
 		return raw, nil
 	}
-	out, err := zstdDecoder.DecodeAll(raw, nil)
+	out, err := zstdDecoder.DecodeAll(raw, make([]byte, 0, max(size, 0)))
 	if err != nil {
-		return nil, &stepwell.Error{Kind: stepwell.KindLost, Code: "body_damaged",
-			Message: "A stored body is damaged: restore it from a backup, or run the tool again", Cause: fmt.Errorf("read body: %w", err)}
+		return nil, damaged(err)
 	}
 	return out, nil
+}
+
+// damaged is the error for a stored body of which the decoder says err.
+func damaged(err error) error {
+	return &stepwell.Error{Kind: stepwell.KindLost, Code: "body_damaged",
+		Message: "A stored body is damaged: restore it from a backup, or run the tool again", Cause: fmt.Errorf("read body: %w", err)}
+}
+
+// decodeInto is decodeBody with nothing in memory but the body, whose length is out's.
+func (s *Store) decodeInto(ctx context.Context, b storedBody, out []byte) error {
+	r, err := s.openBody(ctx, b)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	_, err = io.ReadFull(r, out)
+	if err == nil {
+		return nil
+	}
+	if known := (*stepwell.Error)(nil); errors.As(err, &known) || ctx.Err() != nil { // of the blob store
+		return fmt.Errorf("read body: %w", err)
+	}
+	return damaged(err)
 }
 
 // openBody opens a stored body for reading bit by bit.

@@ -90,6 +90,6 @@ func (s *Store) HookBody(ctx context.Context, org, run string) ([]byte, error) {
 	if err != nil {
 		return nil, s.wrap("read hook", err)
 	}
-	body, err := s.decodeBody(ctx, b)
+	body, err := s.decodeBody(ctx, b, -1)
 	return body, s.wrap("read hook", err)
 }

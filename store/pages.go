@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -116,11 +117,23 @@ func (s *Store) PageHeads(ctx context.Context, org, run string, step, item, afte
 const pageBatch = 64
 
 // PageBodies walks over the pages of a step with their bodies, by item and page.
-// It holds no connection while visit runs. A missing page in a row is an error.
+// It holds no connection while visit runs, and the memory of a body is used
+// again after it. A missing page in a row is an error.
 func (s *Store) PageBodies(ctx context.Context, org, run string, step int, visit func(*stepwell.Page) error) error {
-	item, page := 0, 0
+	return s.bodies(ctx, org, run, step, 0, math.MaxInt32, visit)
+}
+
+// ItemBodies is PageBodies for one item of a step.
+func (s *Store) ItemBodies(ctx context.Context, org, run string, step, item int, visit func(*stepwell.Page) error) error {
+	return s.bodies(ctx, org, run, step, item, item, visit)
+}
+
+// bodies is PageBodies for the items from one to another.
+func (s *Store) bodies(ctx context.Context, org, run string, step, item, last int, visit func(*stepwell.Page) error) error {
+	page := 0
+	var large []byte // holds one large body after the other
 	for {
-		pages, err := s.pageBatch(ctx, org, run, step, item, page)
+		pages, err := s.pageBatch(ctx, org, run, step, item, page, last)
 		if err != nil {
 			return s.wrap("read pages", err)
 		}
@@ -129,13 +142,14 @@ func (s *Store) PageBodies(ctx context.Context, org, run string, step int, visit
 			if err := checkNext(item, page, p); err != nil {
 				return err
 			}
-			if p.Body, err = s.decodeBody(ctx, pages[i].body); err != nil {
+			if p.Body, err = s.decodePage(ctx, &pages[i], &large); err != nil {
 				return s.wrap("read pages", err)
 			}
 			if err := visit(p); err != nil {
 				return err
 			}
 			item, page = p.Item, p.Page
+			pages[i] = storedPage{} // its body is not kept while the others are walked over
 		}
 		if len(pages) < pageBatch {
 			return nil
@@ -150,16 +164,30 @@ func checkNext(item, page int, p *stepwell.Page) error {
 	return fmt.Errorf("read pages: page %d of item %d is missing", page+1, p.Item)
 }
 
+// decodePage gives the body of a page; a large one is put into the memory that large
+// keeps.
+func (s *Store) decodePage(ctx context.Context, p *storedPage, large *[]byte) ([]byte, error) {
+	if p.Bytes < streamFrom {
+		return s.decodeBody(ctx, p.body, p.Bytes)
+	}
+	if int64(cap(*large)) < p.Bytes {
+		*large = nil // it can go before the new one comes
+		*large = make([]byte, p.Bytes)
+	}
+	*large = (*large)[:p.Bytes]
+	return *large, s.decodeInto(ctx, p.body, *large)
+}
+
 // storedPage is a page with its body as the row holds it.
 type storedPage struct {
 	stepwell.Page
 	body storedBody
 }
 
-func (s *Store) pageBatch(ctx context.Context, org, run string, step, item, page int) ([]storedPage, error) {
+func (s *Store) pageBatch(ctx context.Context, org, run string, step, item, page, last int) ([]storedPage, error) {
 	rows, err := s.pool.Query(ctx, `SELECT `+pageHead+`, encoding, body, blob FROM pages
-		WHERE org_id = $1 AND run_id = $2 AND step = $3 AND (item, page) > ($4, $5)
-		ORDER BY item, page LIMIT $6`, org, run, step, item, page, pageBatch)
+		WHERE org_id = $1 AND run_id = $2 AND step = $3 AND (item, page) > ($4, $5) AND item <= $6
+		ORDER BY item, page LIMIT $7`, org, run, step, item, page, last, pageBatch)
 	if err != nil {
 		return nil, err
 	}

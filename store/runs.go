@@ -164,7 +164,7 @@ func (s *Store) ReadResult(ctx context.Context, org, id string) (*stepwell.Resul
 	if err != nil || r == nil || r.Step != nil {
 		return r, err
 	}
-	r.Body, err = s.decodeBody(ctx, b)
+	r.Body, err = s.decodeBody(ctx, b, r.Bytes)
 	return r, s.wrap("read result", err)
 }
 

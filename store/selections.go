@@ -85,7 +85,7 @@ func (s *Store) SelectionItems(ctx context.Context, org, run string, step, item 
 	if err != nil {
 		return 0, nil, s.wrap("read selection", err)
 	}
-	body, err := s.decodeBody(ctx, b)
+	body, err := s.decodeBody(ctx, b, -1)
 	if err != nil {
 		return 0, nil, s.wrap("read selection", err)
 	}

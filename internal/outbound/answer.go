@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"syscall"
 )
@@ -18,6 +19,9 @@ import (
 // firstChunk is the memory that every request holds before it is sent, in
 // bytes; most answers fit.
 const firstChunk = 32 << 10
+
+// hugeChunk is the memory, in bytes, before which garbage is collected.
+const hugeChunk = 32 << 20
 
 // maxDrained bounds what is read of a body only to keep its connection, in bytes.
 const maxDrained = 2 << 10
@@ -80,7 +84,7 @@ var errTooLarge = errors.New("answer too large")
 
 // fill reads r to its end, growing the lease before the buffer. hint is the
 // length that the server claims, negative when it claims none; it only saves
-// copies and is believed up to 1 MiB.
+// copies and is believed up to 1 MiB, or when a quarter of it has come.
 func (x *exchange) fill(r io.Reader, hint int64) ([]byte, error) {
 	limit := x.client.maxAnswer
 	capacity := int64(firstChunk)
@@ -109,6 +113,12 @@ func (x *exchange) fill(r io.Reader, hint int64) ([]byte, error) {
 			continue
 		}
 		grown := min(max(2*int64(cap(buf)), firstChunk), limit+1)
+		if hint >= grown && hint <= limit && int64(len(buf)) >= hint/4 {
+			grown = hint + 1
+		}
+		if grown >= hugeChunk {
+			runtime.GC() // else garbage as large as all that is live stands beside the new memory
+		}
 		if err := x.lease.grow(x.ctx, grown-int64(cap(buf))); err != nil {
 			return nil, err
 		}
