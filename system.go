@@ -48,3 +48,9 @@ type BoundSystem struct {
 	// given, not fetched.
 	TokenAt time.Time
 }
+
+// HeldCredentials are the credentials of a place as they are stored.
+type HeldCredentials struct {
+	Values  map[string]string // secret
+	TokenAt time.Time         // as in BoundSystem
+}

@@ -60,6 +60,7 @@ type Store interface {
 	Runs
 	Pages
 	Claims
+	Systems
 	results.Store
 }
 
@@ -95,6 +96,7 @@ type Activities struct {
 	results  *results.Reader
 	sessions *sessions
 	flights  *flights
+	renewals *renewals
 	large    chan struct{}   // held while the inputs of a chained run are whole in memory
 	base     context.Context // ends with Close
 	stop     context.CancelFunc
@@ -109,6 +111,7 @@ func New(c Config) *Activities {
 	base, stop := context.WithCancel(context.Background())
 	a := &Activities{Config: c, results: results.NewReader(c.Store), large: make(chan struct{}, 1), base: base, stop: stop}
 	a.sessions = newSessions(a)
+	a.renewals = newRenewals(a)
 	a.flights = newFlights(base, c.Log)
 	a.wg.Go(a.renewLease)
 	a.wg.Go(func() { a.sessions.tidy(base) })

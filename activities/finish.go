@@ -238,7 +238,11 @@ func (a *Activities) output(ctx context.Context, s *session) (*stepwell.Result, 
 	}
 	t := s.tool.compiled
 	if t.Output != nil {
-		out, err := t.Output.Transform(s.ctx, a.Evaluator, s.scope(len(s.tool.def.Steps), nil))
+		scope, err := s.scope(ctx, len(s.tool.def.Steps), nil, false)
+		if err != nil {
+			return nil, err
+		}
+		out, err := t.Output.Transform(s.ctx, a.Evaluator, scope)
 		if err != nil {
 			return nil, err
 		}

@@ -178,7 +178,11 @@ func (u *unit) transform(ctx context.Context) (PageResult, error) {
 	if running, err := u.s.check(ctx); err != nil || !running {
 		return PageResult{Outcome: Gone}, err
 	}
-	out, err := u.step.Transform(u.s.ctx, u.a.Evaluator, u.s.scope(u.key.Step, u.current))
+	scope, err := u.s.scope(ctx, u.key.Step, u.current, true)
+	if err != nil {
+		return u.unbound(ctx, err)
+	}
+	out, err := u.step.Transform(u.s.ctx, u.a.Evaluator, scope)
 	if err != nil {
 		return u.failed(ctx, err)
 	}

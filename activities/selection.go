@@ -49,7 +49,7 @@ func (a *Activities) selectItems(ctx context.Context, req SelectRequest) (Select
 		s.notEmpty()
 		return s.selected(req.Step, head), err
 	}
-	stored, err := a.choose(s, req.Step)
+	stored, err := a.choose(ctx, s, req.Step)
 	if err != nil {
 		return SelectResult{}, err
 	}
@@ -89,11 +89,14 @@ func failedSelection(reason string) *stepwell.Selection {
 }
 
 // choose runs the dataSelector of a step.
-func (a *Activities) choose(s *session, step int) (*stepwell.Selection, error) {
+func (a *Activities) choose(ctx context.Context, s *session, step int) (*stepwell.Selection, error) {
 	var sel engine.Selection
 	bad, err := s.tool.broken, error(nil)
 	if bad == nil {
-		sel, err = s.tool.compiled.Steps[step].Select(s.ctx, a.Evaluator, s.scope(step, nil))
+		var scope engine.Scope
+		if scope, err = s.scope(ctx, step, nil, false); err == nil {
+			sel, err = s.tool.compiled.Steps[step].Select(s.ctx, a.Evaluator, scope)
+		}
 	}
 	switch {
 	case bad != nil || errors.As(err, &bad):

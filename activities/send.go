@@ -26,7 +26,10 @@ func (u *unit) request(ctx context.Context) (PageResult, error) {
 		}
 	}
 	st := u.pageState()
-	scope := u.s.scope(u.key.Step, u.current)
+	scope, err := u.s.scope(ctx, u.key.Step, u.current, true)
+	if err != nil {
+		return u.unbound(ctx, err)
+	}
 	req, err := u.step.Build(u.s.ctx, u.a.Evaluator, scope, st)
 	if err != nil {
 		return u.failed(ctx, err)
@@ -40,6 +43,9 @@ func (u *unit) request(ctx context.Context) (PageResult, error) {
 	}
 	defer answer.Close()
 	gaveUp := ""
+	if answer.Status == http.StatusUnauthorized {
+		u.refusedToken(ctx)
+	}
 	if answer.Status < 200 || answer.Status > 299 {
 		var res PageResult
 		var again bool
@@ -48,7 +54,7 @@ func (u *unit) request(ctx context.Context) (PageResult, error) {
 		}
 	}
 	out, err := u.step.Interpret(u.s.ctx, u.a.Evaluator, scope, st, u.seen, &engine.Answer{
-		Status: answer.Status, Header: answer.Header, Body: answer.Body, URL: answer.URL, Mask: u.s.mask})
+		Status: answer.Status, Header: answer.Header, Body: answer.Body, URL: answer.URL, Mask: u.s.masked})
 	if err != nil {
 		return u.failed(ctx, explained(err, gaveUp))
 	}

@@ -41,6 +41,7 @@ type sessions struct {
 // expression that was saved may be over a limit.
 type tool struct {
 	def      *stepwell.Tool
+	systems  []string // ids of those that its steps name
 	compiled *engine.Tool
 	broken   *engine.StepError
 }
@@ -59,7 +60,10 @@ type session struct {
 	tool      *tool
 	secrets   map[string]json.RawMessage // run-time credentials
 	hook      engine.Scope               // nil when no hook started the run
-	mask      func(string) string
+	hidden    []string                   // every secret of the run that this process has seen
+	mask      func(string) string        // hides them
+	bound     map[string]*stepwell.BoundSystem
+	boundAt   time.Time   // when bound was read
 	openedAt  time.Time   // when the run was read
 	hasFiles  atomic.Bool // the run has files, or may have some of which this process knows nothing
 	empty     bool        // the run had no pages then
@@ -155,7 +159,7 @@ func (s *session) load(ctx context.Context, opened *stepwell.OpenRun, began time
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tool, s.secrets, s.statusAt = t, secrets, began
-	s.mask = s.all.a.Masker(texts(secrets))
+	s.hide(texts(secrets))
 	s.hook = s.hookScope(opened)
 	s.run = r
 	s.empty, s.unclaimed = !opened.HasPages, !opened.HasClaims
@@ -203,7 +207,7 @@ func (ss *sessions) tool(ctx context.Context, org string, key int64) (*tool, err
 	if err != nil {
 		return nil, err
 	}
-	t = &tool{def: def}
+	t = &tool{def: def, systems: systemIDs(def)}
 	t.compiled, err = engine.Compiler{Evaluator: ss.a.Evaluator, Tenant: org}.Tool(ctx, def)
 	if err != nil && !errors.As(err, &t.broken) {
 		return nil, fmt.Errorf("tool version %d: %w", key, err)
@@ -231,7 +235,7 @@ func (s *session) isEnded() bool {
 func (s *session) finish() {
 	s.mu.Lock()
 	s.ended = true
-	s.secrets = nil
+	s.secrets, s.bound = nil, nil
 	s.drop()
 	s.mu.Unlock()
 	s.end()
@@ -299,20 +303,20 @@ func (s *session) check(ctx context.Context) (running bool, err error) {
 	return true, nil
 }
 
-// scope is sourceData for one item of a step.
-func (s *session) scope(step int, currentItem json.RawMessage) engine.Scope {
-	def := s.tool.def
-	system := ""
-	if step < len(def.Steps) {
-		system = def.Steps[step].Config.SystemID
+// scope is sourceData for one item of a step. Its errors are those of systems; with strict
+// the access token of the step's own system must be good.
+func (s *session) scope(ctx context.Context, step int, currentItem json.RawMessage, strict bool) (engine.Scope, error) {
+	systems, err := s.systems(ctx, step, strict)
+	if err != nil {
+		return nil, err
 	}
 	s.mu.Lock()
 	secrets := s.secrets
 	s.mu.Unlock()
-	stored, credentials := engine.BindCredentials(nil, system, secrets)
+	stored, credentials := engine.BindCredentials(systems, s.stepSystem(step), secrets)
 	return engine.SourceData(engine.Sources{
 		Inputs: s.run.Inputs, Results: &stepScope{s: s, before: step}, Stored: stored, Credentials: credentials, CurrentItem: currentItem, Hook: s.hook,
-	})
+	}), nil
 }
 
 // stepScope gives the values of the steps before one, read when they are asked for.
@@ -398,7 +402,7 @@ func (s *session) unkeep(step int) {
 // public makes a text fit to be stored and shown: without secrets, and without what
 // Postgres takes in no text.
 func (s *session) public(text string) string {
-	return strings.ReplaceAll(strings.ToValidUTF8(s.mask(text), "\uFFFD"), "\x00", "\uFFFD")
+	return strings.ReplaceAll(strings.ToValidUTF8(s.masked(text), "\uFFFD"), "\x00", "\uFFFD")
 }
 
 // drop gives back what the session cached; the caller holds s.mu.

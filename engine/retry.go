@@ -34,6 +34,7 @@ type Attempt struct {
 	Status     int            // 0 without an answer
 	RetryAfter *time.Duration // of the answer; nil without one
 	Network    NetworkError   // empty with an answer
+	What       string         // names the failure in a reason, in place of Status and Network
 	Sent       bool           // false only when it is proved that no byte of the request left
 	Timeouts   int            // attempts before this one that ran into their timeout
 	Waits      int            // waits so far that a 429 or Retry-After asked for
@@ -60,6 +61,9 @@ func Retry(a Attempt) (after time.Duration, countsAttempt bool, again bool, reas
 		if what == "" {
 			what = "a network error"
 		}
+	}
+	if a.What != "" {
+		what = a.What
 	}
 	if a.Network == NetworkTimeout && a.Timeouts > 0 {
 		return 0, false, false, "gave up after two timeouts"
