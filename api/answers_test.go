@@ -113,6 +113,19 @@ var successes = []want{
 	{name: "rerun of a failed run", method: "POST", path: "/runs/run-2/rerun", body: `{"options":{"async":true},"toolVersion":"1.0.0","inputs":{"a":null}}`, status: 202, has: []string{`"toolId":"refunds"`, `"toolPayload":{"a":null}`}},
 	{name: "cancel", method: "POST", path: "/runs/run-3/cancel", body: "ignored", status: 200, has: []string{`"status":"aborted"`, `"error":"Run cancelled by user"`}},
 
+	{name: "audit", method: "GET", path: "/audit", status: 200, has: []string{`{"id":"a2","createdAt":"2030-01-02T02:04:05.678Z","userId":"ann","action":"tool.update","targetType":"tool","target":"orders","traceId":"t"}`, `"total":2`}, hasNot: []string{`"traceId":""`}},
+	{name: "end users", method: "GET", path: "/end-users", status: 200, has: []string{`"externalId":"u-1"`, `"hasMore":false`}, hasNot: []string{"credentials", "apiKey"}},
+	{name: "end user made", method: "POST", path: "/end-users", body: `{"externalId":"u-2","email":"b@example.com","name":"B","metadata":{"a":null},"allowedSystems":["*"]}`, status: 201, has: []string{`{"success":true,"data":{"id":"` + testEndUser + `","externalId":"u-2"`, `"metadata":{"a":null}`, `"allowedSystems":["*"]`, `"apiKey":"sw_secret of "`}},
+	{name: "end user made with a limited key", method: "POST", path: "/end-users", key: "limited-key", body: `{"email":null}`, status: 201, has: []string{`"allowedSystems":[]`, `"apiKey":"sw_secret of orders"`}},
+	{name: "end user", method: "GET", path: "/end-users/" + strings.ToUpper(testEndUser), status: 200, has: []string{`{"data":{"id":"` + testEndUser, `"credentials":[{"systemId":"crm","systemName":"CRM","hasCredentials":true}]`}, hasNot: []string{"success", "apiKey"}},
+	{name: "end user changed", method: "PATCH", path: "/end-users/" + testEndUser, body: `{"externalId":"u-3","email":null,"allowedSystems":null}`, status: 200, has: []string{`"success":true`, `"externalId":"u-3"`, `"name":"Ann"`, `"allowedSystems":[]`}, hasNot: []string{"email"}},
+	{name: "end user removed", method: "DELETE", path: "/end-users/" + testEndUser, status: 200, has: []string{`{"success":true}`}},
+	{name: "end user connected", method: "PUT", path: "/end-users/" + testEndUser + "/credentials/crm", key: "user-key", body: `{"credentials":{"token":"very-secret","old":null}}`, status: 200, has: []string{`{"success":true}`}, hasNot: []string{"very-secret"}},
+	{name: "end user disconnected", method: "DELETE", path: "/end-users/" + testEndUser + "/credentials/crm", key: "user-key", status: 200, has: []string{`{"success":true}`}},
+	{name: "portal link", method: "POST", path: "/end-users/" + testEndUser + "/portal-token", status: 200, has: []string{`{"success":true,"data":{"portalUrl":"http://example.com/v1/portal?token=TOKEN","expiresAt":"2030-01-02T02:04:05.678Z"}}`}},
+	{name: "runs of an end user", method: "GET", path: "/runs", key: "user-key", status: 200, has: []string{`"theirs"`, `"total":1`}, hasNot: []string{`"run-1"`}},
+	{name: "me of an end user", method: "GET", path: "/me", key: "user-key", status: 200, has: []string{`"role":"end_user"`}, hasNot: []string{"tools"}},
+
 	{name: "keys", method: "GET", path: "/api-keys", status: 200, has: []string{`"id":"k1"`, `"tools":[]`, `"hasMore":false`}, hasNot: []string{`"key"`}},
 	{name: "key made", method: "POST", path: "/api-keys", body: `{"name":"ci","role":"runner","tools":["orders"],"expiresAt":"2999-01-01T00:00:00+01:00"}`, status: 201, has: []string{`"key":"sw_secret"`, `"userId":"k9"`, `"role":"runner"`, `"tools":["orders"]`, `"expiresAt":"2998-12-31T23:00:00.000Z"`}},
 	{name: "key changed", method: "PATCH", path: "/api-keys/k3", body: `{"tools":null,"expiresAt":null,"name":"n"}`, status: 200, has: []string{`"name":"n"`, `"role":"runner"`}, hasNot: []string{"tools", "expiresAt"}},
@@ -450,7 +463,7 @@ func TestListsLeaveLargeInputsOut(t *testing.T) {
 	m := newMemory()
 	m.runs["acme/run-1"].Inputs = json.RawMessage(`{"a":"` + strings.Repeat("a", stepwell.MaxInlineData) + `"}`)
 	h := newTestAPI(m, nil)
-	if _, body := adminAsks(t, h, "GET", "/runs", ""); strings.Contains(body, "aaaa") || strings.Count(body, "toolPayload") != 2 {
+	if _, body := adminAsks(t, h, "GET", "/runs", ""); strings.Contains(body, "aaaa") || strings.Count(body, "toolPayload") != 3 {
 		t.Errorf("%.200s", body)
 	}
 	if _, body := adminAsks(t, h, "GET", "/runs/run-1", ""); !strings.Contains(body, "aaaa") {

@@ -41,6 +41,8 @@ type Config struct {
 	Runner    Runner
 	Systems   Systems
 	Links     Links
+	EndUsers  EndUsers
+	Audit     Audit
 	// Ready looks at each thing that the service depends on, for GET /health/ready. It is
 	// called for everybody who asks, so it should remember for a moment what it saw.
 	Ready  func(context.Context) []Check

@@ -49,7 +49,7 @@ func TestClientSpeaksTheSame(t *testing.T) {
 		t.Fatalf("%+v %v", results, err)
 	}
 	runs, err := c.ListRuns(ctx, client.Page{Limit: 2}, client.RunFilter{ToolID: "orders", Status: "success"})
-	if err != nil || runs.Limit != 2 || len(runs.Data) != 2 {
+	if err != nil || runs.Limit != 2 || len(runs.Data) != 3 {
 		t.Fatalf("%+v %v", runs, err)
 	}
 	if err := c.DeleteTool(ctx, "mine"); err != nil {

@@ -52,6 +52,7 @@ type response struct {
 	body   any        // encoded as JSON
 	parts  [][]byte   // JSON (or another type, with its Content-Type in header) as it is
 	stream JSONWriter // JSON, sent as it is written
+	made   string     // id of what was made, for the audit log
 }
 
 // action is the part of a request that differs from route to route. It parses (400),
@@ -163,7 +164,10 @@ func (a *API) handle(ctx context.Context, r *http.Request, out *answerWriter, rt
 			return nil, errNoPath
 		}
 	}
-	return rt.do(ctx, req, func() error { return a.admit(ctx, req, rt) })
+	if res, err = rt.do(ctx, req, func() error { return a.admit(ctx, req, rt) }); err == nil {
+		a.record(ctx, req, rt, res)
+	}
+	return res, err
 }
 
 // admit finds what the path is about and checks that the caller may do this to it.
@@ -191,7 +195,7 @@ func (a *API) admit(ctx context.Context, req *request, rt *route) (err error) {
 		about = subject{toolID: req.run.ToolID, owned: true, endUserID: req.run.Options.EndUserID}
 	}
 	if id, ok := req.vars["endUserId"]; ok {
-		about.owned, about.endUserID = true, id
+		about.owned, about.endUserID = true, strings.ToLower(id)
 	}
 	return rt.needs.allow(req.caller, about)
 }

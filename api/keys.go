@@ -65,7 +65,7 @@ func (a *API) createKey(ctx context.Context, req *request, k *stepwell.APIKey) (
 	}
 	out := wireKey(created)
 	out.Key = text
-	return &response{body: out}, nil
+	return &response{body: out, made: created.ID}, nil
 }
 
 func parseKeyUpdate(req *request) (v1.APIKeyUpdate, error) {

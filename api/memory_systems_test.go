@@ -29,8 +29,8 @@ func (m memorySystems) Create(_ context.Context, y *stepwell.System) error {
 	return m.fail
 }
 
-func (m memorySystems) Get(_ context.Context, _, id, environment string) (*stepwell.System, error) {
-	if id != "crm" {
+func (m memorySystems) Get(_ context.Context, org, id, environment string) (*stepwell.System, error) {
+	if id != "crm" || org != "acme" {
 		return nil, stepwell.NotFound("System")
 	}
 	if environment == "" {

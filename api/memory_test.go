@@ -26,6 +26,7 @@ type memory struct {
 	callers map[[32]byte]*stepwell.Caller
 	keys    []*stepwell.APIKey
 	last    NewRun
+	audit   []*stepwell.AuditEntry
 
 	// hooks
 	fail   error                       // what every call gives, when set
@@ -43,6 +44,7 @@ func newMemory() *memory {
 	m.addCaller("runner-key", stepwell.Caller{OrgID: "acme", OrgName: "Acme", KeyID: "k3", UserID: "rob", Role: stepwell.RoleRunner, Tools: []string{"orders"}})
 	m.addCaller("no-tools-key", stepwell.Caller{OrgID: "acme", OrgName: "Acme", KeyID: "k4", UserID: "nil", Role: stepwell.RoleRunner, Tools: []string{}})
 	m.addCaller("limited-key", stepwell.Caller{OrgID: "acme", OrgName: "Acme", KeyID: "k6", UserID: "lim", Role: stepwell.RoleMember, Tools: []string{"orders"}})
+	m.addCaller("user-key", stepwell.Caller{OrgID: "acme", OrgName: "Acme", KeyID: "k8", UserID: testEndUser, Role: stepwell.RoleEndUser, EndUserID: testEndUser})
 	m.addCaller("stranger-key", stepwell.Caller{OrgID: "acme", OrgName: "Acme", KeyID: "k7", UserID: "str", Role: "unknown"})
 	m.addCaller("other-key", stepwell.Caller{OrgID: "other", OrgName: "Other", KeyID: "k5", UserID: "eve", Role: stepwell.RoleAdmin})
 	yes := true
@@ -58,6 +60,8 @@ func newMemory() *memory {
 	m.runs["acme/run-1"] = m.ended("run-1", "orders", stepwell.RunSuccess, `{"n":9007199254740993}`)
 	m.runs["acme/run-1"].Files = []stepwell.File{{Key: "fetch.0.1.0", Name: "Übersicht \"1\".png", ContentType: "image/png", Size: 4}}
 	m.runs["acme/run-2"] = m.ended("run-2", "refunds", stepwell.RunFailed, "")
+	m.runs["acme/theirs"] = m.ended("theirs", "orders", stepwell.RunSuccess, "1")
+	m.runs["acme/theirs"].Options.EndUserID = testEndUser
 	running := m.running("run-3", "orders")
 	running.Progress = &stepwell.Progress{Step: "fetch", Page: 3, Items: 150, Bytes: 4096, WaitingFor: &stepwell.Waiting{Reason: "Retry-After", Until: memoryTime}}
 	m.runs["acme/run-3"] = running
@@ -119,9 +123,9 @@ func (m memoryKeys) Create(_ context.Context, org string, k *stepwell.APIKey) (*
 	return &created, "sw_secret", m.fail
 }
 
-func (m memoryKeys) Update(_ context.Context, _, id string, change func(*stepwell.APIKey) error) (*stepwell.APIKey, error) {
+func (m memoryKeys) Update(_ context.Context, org, id string, change func(*stepwell.APIKey) error) (*stepwell.APIKey, error) {
 	for _, k := range m.keys {
-		if k.ID == id {
+		if k.ID == id && org == "acme" {
 			copied := *k
 			if err := change(&copied); err != nil {
 				return nil, err
@@ -287,10 +291,10 @@ func (m memoryRuns) Watch(ctx context.Context, org, id string, visit func(*stepw
 
 func (m memoryRuns) List(_ context.Context, _ string, q RunQuery) (Listed[*stepwell.Run], error) {
 	var l Listed[*stepwell.Run]
-	for _, id := range []string{"run-3", "run-2", "run-1"} {
+	for _, id := range []string{"run-3", "run-2", "run-1", "theirs"} {
 		r := *m.runs["acme/"+id]
 		r.Tool, r.Data, r.Progress = nil, nil, nil
-		if (q.OnlyTools == nil || slices.Contains(q.OnlyTools, r.ToolID)) && (q.ToolID == "" || q.ToolID == r.ToolID) {
+		if (q.EndUserID == "" || q.EndUserID == r.Options.EndUserID) && (q.OnlyTools == nil || slices.Contains(q.OnlyTools, r.ToolID)) && (q.ToolID == "" || q.ToolID == r.ToolID) {
 			l.Items = append(l.Items, &r)
 		}
 	}
@@ -374,7 +378,7 @@ func (m memoryRunner) Cancel(_ context.Context, org, id string) (*stepwell.Run, 
 var testRing, _ = secret.ParseRing("test:" + secret.NewKey())
 
 func newTestAPI(m *memory, change func(*Config)) *API {
-	c := Config{Links: testRing, Keys: memoryKeys{m}, Tools: memoryTools{m}, Validator: memoryValidator{}, Runs: memoryRuns{m}, Runner: memoryRunner{m}, Systems: memorySystems{m}}
+	c := Config{Links: testRing, Keys: memoryKeys{m}, Tools: memoryTools{m}, Validator: memoryValidator{}, Runs: memoryRuns{m}, Runner: memoryRunner{m}, Systems: memorySystems{m}, EndUsers: memoryEndUsers{m}, Audit: memoryAudit{m}}
 	c.States = &memoryStates{values: json.RawMessage(`{"n":1}`), seq: 7}
 	if change != nil {
 		change(&c)

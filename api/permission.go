@@ -68,7 +68,7 @@ func (p permission) allows(c *stepwell.Caller, s subject) bool {
 	if c.Role != stepwell.RoleAdmin && !slices.Contains(rule.roles, c.Role) {
 		return false
 	}
-	if c.Role == stepwell.RoleEndUser && s.owned && s.endUserID != c.EndUserID {
+	if c.Role == stepwell.RoleEndUser && (c.EndUserID == "" || s.owned && s.endUserID != c.EndUserID) {
 		return false
 	}
 	if !rule.tools || c.Tools == nil {

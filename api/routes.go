@@ -47,6 +47,7 @@ func (a *API) routes() []route {
 		run      = "/runs/{runId}"
 		key      = "/api-keys/{keyId}"
 		system   = "/systems/{systemId}"
+		endUser  = "/end-users/{endUserId}"
 	)
 	return []route{
 		{"POST", tool + "/run", execute, ok, optionalBody, true, on(parseRunRequest, a.startRun)},
@@ -84,6 +85,16 @@ func (a *API) routes() []route {
 		{"POST", "/api-keys", administer, created, requiredBody, false, on(parseKeyCreate, a.createKey)},
 		{"PATCH", key, administer, ok, requiredBody, false, on(parseKeyUpdate, a.updateKey)},
 		{"DELETE", key, administer, ok, noBody, false, on(nothing, a.deleteKey)},
+		{"GET", "/audit", administer, ok, noBody, false, on(parsePageQuery, a.listAudit)},
+
+		{"GET", "/end-users", manage, ok, noBody, false, on(parsePageQuery, a.listEndUsers)},
+		{"POST", "/end-users", manage, created, requiredBody, false, on(parseEndUserCreate, a.createEndUser)},
+		{"GET", endUser, manage, ok, noBody, false, on(nothing, a.getEndUser)},
+		{"PATCH", endUser, manage, ok, requiredBody, false, on(parseEndUserUpdate, a.updateEndUser)},
+		{"DELETE", endUser, manage, ok, noBody, false, on(nothing, a.deleteEndUser)},
+		{"POST", endUser + "/portal-token", manage, ok, noBody, false, on(nothing, a.portalLink)},
+		{"PUT", endUser + "/credentials/{systemId}", connect, ok, requiredBody, false, on(parseEndUserCredentials, a.connectEndUser)},
+		{"DELETE", endUser + "/credentials/{systemId}", connect, ok, noBody, false, on(nothing, a.disconnectEndUser)},
 
 		{"GET", "/health", open, ok, noBody, false, on(nothing, a.health)},
 		{"GET", "/health/ready", open, ok, noBody, false, on(nothing, a.ready)},

@@ -132,10 +132,13 @@ var errArchived = stepwell.Invalid("archived", "Tool is archived: unarchive it b
 // completeRun checks a new run against its tool, in the order of the answers, and
 // fills in what the caller left out.
 func (a *API) completeRun(ctx context.Context, req *request, n *NewRun) (err error) {
+	n.Tool, n.Caller = req.tool, req.caller
+	if err := a.bindEndUser(ctx, req.caller, n); err != nil {
+		return err
+	}
 	if req.tool.Archived {
 		return errArchived
 	}
-	n.Tool, n.Caller = req.tool, req.caller
 	if n.Inputs == nil {
 		n.Inputs = json.RawMessage("{}")
 	}

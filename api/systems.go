@@ -137,7 +137,7 @@ func (a *API) createSystem(ctx context.Context, req *request, y *stepwell.System
 	if err := a.Systems.Create(ctx, y); err != nil {
 		return nil, err
 	}
-	return &response{body: wireSystem(y)}, nil
+	return &response{body: wireSystem(y), made: y.ID}, nil
 }
 
 // readEnvironment reads which of the systems of an id is meant: empty for prod if there is

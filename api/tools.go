@@ -88,7 +88,11 @@ func (a *API) createTool(ctx context.Context, req *request, in v1.ToolCreate) (*
 	if err := a.Validator.ValidateTool(ctx, t); err != nil {
 		return nil, err
 	}
-	return toolAnswer(a.Tools.Create(ctx, req.caller.OrgID, t))
+	created, err := a.Tools.Create(ctx, req.caller.OrgID, t)
+	if err != nil {
+		return nil, err
+	}
+	return &response{body: wireTool(created), made: created.ID}, nil
 }
 
 // toolAnswer answers with the tool that a port gave.

@@ -297,7 +297,7 @@ func (s *Service) List(ctx context.Context, org string, q api.RunQuery) (api.Lis
 	runs, total, more, err := s.Store.ListRuns(ctx, org, store.RunQuery{
 		ToolID: q.ToolID, Status: q.Status, RequestSources: q.RequestSources, UserID: q.UserID, SystemID: q.SystemID,
 		RerunOf: q.RerunOf, ParentRunID: q.ParentRunID, StartedAfter: q.StartedAfter, StartedBefore: q.StartedBefore,
-		OnlyTools: q.OnlyTools, Page: q.Page, Limit: q.Limit})
+		OnlyTools: q.OnlyTools, EndUserID: q.EndUserID, Page: q.Page, Limit: q.Limit})
 	if err == nil && len(runs) > 0 {
 		err = s.addFiles(ctx, runs...)
 	}

@@ -40,8 +40,10 @@ type Config struct {
 	// writers left in the blob store; it is called once a day and may be nil.
 	Retention time.Duration
 	Tidy      func(ctx context.Context) error
-	Log       *zap.Logger
-	Metrics   *metrics.Metrics // nil counts nothing
+	// PortalLinkLife is how long a portal link is good; 0 means 24 hours.
+	PortalLinkLife time.Duration
+	Log            *zap.Logger
+	Metrics        *metrics.Metrics // nil counts nothing
 }
 
 // Service is one process's part of the service.
@@ -72,6 +74,9 @@ const cacheFor = 10 * time.Second
 func New(c Config) *Service {
 	if c.MaxOpen == 0 {
 		c.MaxOpen = 10_000
+	}
+	if c.PortalLinkLife == 0 {
+		c.PortalLinkLife = 24 * time.Hour
 	}
 	s := &Service{Config: c, results: results.NewReader(c.Store), hub: newHub(c.Store, c.Log),
 		tools: newCache[toolKey, *stepwell.Tool](10_000, cacheFor), callers: newCache[[32]byte, knownCaller](100_000, cacheFor),

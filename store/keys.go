@@ -34,9 +34,9 @@ func (s *Store) CallerByKey(ctx context.Context, hash []byte) (c *stepwell.Calle
 	var until *time.Time
 	c = &stepwell.Caller{}
 	err = s.pool.QueryRow(ctx, `
-SELECT k.org_id, o.name, k.id, k.user_id, k.role, k.tools, k.expires_at
+SELECT k.org_id, o.name, k.id, k.user_id, k.role, k.tools, coalesce(k.end_user_id::text, ''), k.expires_at
 FROM api_keys k JOIN organizations o ON o.id = k.org_id
-WHERE k.hash = $1 AND (k.expires_at IS NULL OR k.expires_at > now())`, hash).Scan(&c.OrgID, &c.OrgName, &c.KeyID, &c.UserID, &c.Role, &c.Tools, &until)
+WHERE k.hash = $1 AND (k.expires_at IS NULL OR k.expires_at > now())`, hash).Scan(&c.OrgID, &c.OrgName, &c.KeyID, &c.UserID, &c.Role, &c.Tools, &c.EndUserID, &until)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, expires, stepwell.Errorf(stepwell.KindUnauthorized, "unauthorized", "The API key is unknown, expired or revoked; send a valid one as 'Authorization: Bearer <key>'")
 	}
@@ -90,13 +90,14 @@ ON CONFLICT (hash) DO NOTHING RETURNING `+keyColumns, k.OrgID, id, k.Name, k.Rol
 	return saved, err == nil, s.wrap("save key", err)
 }
 
-// ListKeys gives a page of an organization's keys, newest first, and their number.
+// ListKeys gives a page of an organization's keys, newest first, and their number. Those
+// of end users are none of them: they come and go with the end users.
 func (s *Store) ListKeys(ctx context.Context, org string, page, limit int) ([]*stepwell.APIKey, int, error) {
 	var total int
-	if err := s.pool.QueryRow(ctx, `SELECT count(*) FROM api_keys WHERE org_id = $1`, org).Scan(&total); err != nil {
+	if err := s.pool.QueryRow(ctx, `SELECT count(*) FROM api_keys WHERE org_id = $1 AND end_user_id IS NULL`, org).Scan(&total); err != nil {
 		return nil, 0, s.wrap("list keys", err)
 	}
-	rows, err := s.pool.Query(ctx, `SELECT `+keyColumns+` FROM api_keys WHERE org_id = $1
+	rows, err := s.pool.Query(ctx, `SELECT `+keyColumns+` FROM api_keys WHERE org_id = $1 AND end_user_id IS NULL
 		ORDER BY created_at DESC, id DESC LIMIT $2 OFFSET $3`, org, limit, offset(page, limit))
 	if err != nil {
 		return nil, 0, s.wrap("list keys", err)
@@ -113,7 +114,7 @@ func (s *Store) UpdateKey(ctx context.Context, org, id string, change func(*step
 		if _, err := tx.Exec(ctx, `SELECT 1 FROM organizations WHERE id = $1 FOR UPDATE`, org); err != nil {
 			return err
 		}
-		k, err = scanKey(tx.QueryRow(ctx, `SELECT `+keyColumns+` FROM api_keys WHERE org_id = $1 AND id = $2`, org, id))
+		k, err = scanKey(tx.QueryRow(ctx, `SELECT `+keyColumns+` FROM api_keys WHERE org_id = $1 AND id = $2 AND end_user_id IS NULL`, org, id))
 		if errors.Is(err, pgx.ErrNoRows) {
 			return stepwell.NotFound("API key")
 		}

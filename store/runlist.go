@@ -15,12 +15,12 @@ import (
 
 // RunQuery filters and pages a list of runs. Zero values filter nothing.
 type RunQuery struct {
-	ToolID, UserID, SystemID, RerunOf, ParentRunID string
-	Status                                         stepwell.RunStatus
-	RequestSources                                 []string
-	StartedAfter, StartedBefore                    time.Time
-	OnlyTools                                      []string // nil means all
-	Page, Limit                                    int
+	ToolID, UserID, EndUserID, SystemID, RerunOf, ParentRunID string
+	Status                                                    stepwell.RunStatus
+	RequestSources                                            []string
+	StartedAfter, StartedBefore                               time.Time
+	OnlyTools                                                 []string // nil means all
+	Page, Limit                                               int
 
 	systemTools    []string
 	systemVersions []int64
@@ -63,7 +63,7 @@ var statuses = []string{string(stepwell.RunRunning), string(stepwell.RunSuccess)
 func (q *RunQuery) where(org string) conditions {
 	var c conditions
 	c.add("org_id = $%d", org)
-	for column, value := range map[string]string{"tool_id": q.ToolID, "user_id": q.UserID, "rerun_of": q.RerunOf, "parent_run_id": q.ParentRunID} {
+	for column, value := range map[string]string{"tool_id": q.ToolID, "user_id": q.UserID, "end_user_id": q.EndUserID, "rerun_of": q.RerunOf, "parent_run_id": q.ParentRunID} {
 		if value != "" {
 			c.add(column+" = $%d", value)
 		}

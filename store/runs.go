@@ -20,8 +20,8 @@ const uniqueViolation = "23505"
 
 const (
 	insertRunRow = `
-INSERT INTO runs (org_id, id, tool_id, tool_version, inputs, options, request_source, mode, trace_id, user_id, parent_run_id, rerun_of, credential_names, link)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`
+INSERT INTO runs (org_id, id, tool_id, tool_version, inputs, options, request_source, mode, trace_id, user_id, parent_run_id, rerun_of, credential_names, link, end_user_id)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)`
 	insertRun = insertRunRow + ` RETURNING started_at`
 )
 
@@ -36,7 +36,7 @@ func insertRunArgs(r *stepwell.Run, credentials json.RawMessage) ([]any, error) 
 		r.CredentialNames = slices.Sorted(maps.Keys(values))
 	}
 	return []any{r.OrgID, r.ID, r.ToolID, r.ToolVersion, []byte(r.Inputs), options, r.RequestSource, r.Mode, r.TraceID, r.UserID,
-		null(r.ParentRunID), null(r.RerunOf), r.CredentialNames, max(r.Link, 1)}, err
+		null(r.ParentRunID), null(r.RerunOf), r.CredentialNames, max(r.Link, 1), null(r.Options.EndUserID)}, err
 }
 
 // InsertRun records a new run as running, with its run-time credentials sealed.

@@ -12,7 +12,20 @@ CREATE TABLE api_keys (
     expires_at timestamp with time zone,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     last_used_at timestamp with time zone,
-    CONSTRAINT api_keys_role_check CHECK ((role = ANY (ARRAY['admin'::text, 'member'::text, 'runner'::text])))
+    end_user_id uuid,
+    CONSTRAINT api_keys_end_user CHECK (((role = 'end_user'::text) = (end_user_id IS NOT NULL))),
+    CONSTRAINT api_keys_role_check CHECK ((role = ANY (ARRAY['admin'::text, 'member'::text, 'runner'::text, 'end_user'::text])))
+);
+
+CREATE TABLE audit (
+    org_id text NOT NULL,
+    id uuid NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    user_id text NOT NULL,
+    action text NOT NULL,
+    target_type text NOT NULL,
+    target text NOT NULL,
+    trace_id text NOT NULL
 );
 
 CREATE TABLE claims (
@@ -146,6 +159,20 @@ CREATE TABLE pages (
 );
 ALTER TABLE ONLY pages ALTER COLUMN body SET STORAGE EXTERNAL;
 
+CREATE TABLE portal_links (
+    org_id text NOT NULL,
+    end_user_id uuid NOT NULL,
+    hash bytea NOT NULL,
+    expires_at timestamp with time zone NOT NULL
+);
+
+CREATE TABLE portal_sessions (
+    hash bytea NOT NULL,
+    org_id text NOT NULL,
+    end_user_id uuid NOT NULL,
+    expires_at timestamp with time zone NOT NULL
+);
+
 CREATE TABLE run_credentials (
     org_id text NOT NULL,
     run_id text NOT NULL,
@@ -188,6 +215,7 @@ CREATE TABLE runs (
     link integer DEFAULT 1 NOT NULL,
     deadline timestamp with time zone,
     settled boolean DEFAULT false NOT NULL,
+    end_user_id text,
     CONSTRAINT runs_check CHECK (((status = 'running'::text) = (completed_at IS NULL))),
     CONSTRAINT runs_check1 CHECK (((status = ANY (ARRAY['failed'::text, 'aborted'::text])) = (error IS NOT NULL))),
     CONSTRAINT runs_check2 CHECK (((status = 'success'::text) OR ((data IS NULL) AND (data_blob IS NULL) AND (data_step IS NULL)))),
@@ -314,6 +342,9 @@ ALTER TABLE ONLY api_keys
 ALTER TABLE ONLY api_keys
     ADD CONSTRAINT api_keys_pkey PRIMARY KEY (org_id, id);
 
+ALTER TABLE ONLY audit
+    ADD CONSTRAINT audit_pkey PRIMARY KEY (org_id, id);
+
 ALTER TABLE ONLY claims
     ADD CONSTRAINT claims_pkey PRIMARY KEY (org_id, run_id, step, item, page);
 
@@ -352,6 +383,15 @@ ALTER TABLE ONLY organizations
 
 ALTER TABLE ONLY pages
     ADD CONSTRAINT pages_pkey PRIMARY KEY (org_id, run_id, step, item, page);
+
+ALTER TABLE ONLY portal_links
+    ADD CONSTRAINT portal_links_hash_key UNIQUE (hash);
+
+ALTER TABLE ONLY portal_links
+    ADD CONSTRAINT portal_links_pkey PRIMARY KEY (org_id, end_user_id);
+
+ALTER TABLE ONLY portal_sessions
+    ADD CONSTRAINT portal_sessions_pkey PRIMARY KEY (hash);
 
 ALTER TABLE ONLY run_credentials
     ADD CONSTRAINT run_credentials_pkey PRIMARY KEY (org_id, run_id);
@@ -395,6 +435,10 @@ ALTER TABLE ONLY webhook_secrets
 ALTER TABLE ONLY workers
     ADD CONSTRAINT workers_pkey PRIMARY KEY (id);
 
+CREATE INDEX api_keys_by_end_user ON api_keys USING btree (org_id, end_user_id) WHERE (end_user_id IS NOT NULL);
+
+CREATE INDEX audit_newest ON audit USING btree (org_id, created_at DESC, id DESC);
+
 CREATE INDEX deliveries_due ON deliveries USING btree (next_attempt_at) WHERE (status = 'pending'::text);
 
 CREATE INDEX deliveries_pending ON deliveries USING btree (created_at) WHERE (status = 'pending'::text);
@@ -407,7 +451,11 @@ CREATE INDEX end_users_newest ON end_users USING btree (org_id, created_at DESC,
 
 CREATE INDEX hook_keys_oldest ON hook_keys USING btree (created_at);
 
+CREATE INDEX portal_sessions_by_end_user ON portal_sessions USING btree (org_id, end_user_id);
+
 CREATE INDEX runs_aborted ON runs USING btree (completed_at) WHERE (status = 'aborted'::text);
+
+CREATE INDEX runs_by_end_user ON runs USING btree (org_id, end_user_id, started_at DESC, id DESC) WHERE (end_user_id IS NOT NULL);
 
 CREATE INDEX runs_by_parent ON runs USING btree (org_id, parent_run_id, started_at DESC, id DESC) WHERE (parent_run_id IS NOT NULL);
 
@@ -440,7 +488,13 @@ CREATE UNIQUE INDEX tool_versions_live ON tool_versions USING btree (org_id, too
 CREATE INDEX tools_newest ON tools USING btree (org_id, created_at DESC, id DESC);
 
 ALTER TABLE ONLY api_keys
+    ADD CONSTRAINT api_keys_org_id_end_user_id_fkey FOREIGN KEY (org_id, end_user_id) REFERENCES end_users(org_id, id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY api_keys
     ADD CONSTRAINT api_keys_org_id_fkey FOREIGN KEY (org_id) REFERENCES organizations(id);
+
+ALTER TABLE ONLY audit
+    ADD CONSTRAINT audit_org_id_fkey FOREIGN KEY (org_id) REFERENCES organizations(id);
 
 ALTER TABLE ONLY deliveries
     ADD CONSTRAINT deliveries_org_id_run_id_fkey FOREIGN KEY (org_id, run_id) REFERENCES runs(org_id, id) ON DELETE CASCADE;
@@ -456,6 +510,12 @@ ALTER TABLE ONLY end_users
 
 ALTER TABLE ONLY hook_calls
     ADD CONSTRAINT hook_calls_org_id_run_id_fkey FOREIGN KEY (org_id, run_id) REFERENCES runs(org_id, id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY portal_links
+    ADD CONSTRAINT portal_links_org_id_end_user_id_fkey FOREIGN KEY (org_id, end_user_id) REFERENCES end_users(org_id, id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY portal_sessions
+    ADD CONSTRAINT portal_sessions_org_id_end_user_id_fkey FOREIGN KEY (org_id, end_user_id) REFERENCES end_users(org_id, id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY run_credentials
     ADD CONSTRAINT run_credentials_org_id_run_id_fkey FOREIGN KEY (org_id, run_id) REFERENCES runs(org_id, id) ON DELETE CASCADE;

@@ -187,7 +187,8 @@ func (n *Node) assemble(parts Parts) error {
 	settings.Activities = cfg.Activities
 	sc := service.Config{Store: n.store, ListenURL: cfg.ListenURL, Workflows: workflows.NewClient(n.temporal, settings),
 		Evaluator: n.evaluator, MaxOpen: cfg.MaxOpenRuns, Log: n.log, Metrics: n.metrics,
-		Retention: cfg.Retention, Tidy: func(ctx context.Context) error { return n.blobs.RemoveUnfinished(ctx, unfinishedFor) }}
+		PortalLinkLife: cfg.PortalLinkLife,
+		Retention:      cfg.Retention, Tidy: func(ctx context.Context) error { return n.blobs.RemoveUnfinished(ctx, unfinishedFor) }}
 	if sc.ListenURL == "" {
 		sc.ListenURL = cfg.DatabaseURL
 	}
@@ -202,8 +203,8 @@ func (n *Node) assemble(parts Parts) error {
 	if parts.Server {
 		n.http = api.NewServer(cfg.Listen, api.New(api.Config{
 			Keys: n.Service.Keys(), Tools: n.Service.Tools(), Validator: n.Service, Runs: n.Service, Runner: n.Service, Links: n.ring, Systems: n.Service.Systems(),
-			States: n.Service.States(),
-			Ready:  n.ready.checks, Tracer: n.tracer, Measure: n.metrics.HTTP,
+			States: n.Service.States(), EndUsers: n.Service.EndUsers(), Audit: n.Service.Audit(),
+			Ready: n.ready.checks, Tracer: n.tracer, Measure: n.metrics.HTTP,
 			Log: n.log, SyncWait: cfg.SyncWait, MaxBody: cfg.MaxBody, PublicURL: cfg.PublicURL, Notice: cfg.Notice,
 			MaxInFlight: cfg.MaxInFlight, MaxWaiting: cfg.MaxWaiting,
 		}), n.log)

@@ -1,0 +1,156 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+	"go.yaml.in/yaml/v3"
+
+	"stepwell"
+)
+
+// access is a row of testdata/access.yaml.
+type access struct {
+	Route, Body, Run                                          string
+	Admin, Member, Runner, Limited, Own, Foreign, Other, Open int
+}
+
+func readAccess(t *testing.T) map[string]access {
+	t.Helper()
+	text, err := os.ReadFile("testdata/access.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []access
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(&rows); err != nil {
+		t.Fatal(err)
+	}
+	byRoute := map[string]access{}
+	for _, row := range rows {
+		if _, twice := byRoute[row.Route]; twice {
+			t.Errorf("%s has two rows", row.Route)
+		}
+		byRoute[row.Route] = row
+	}
+	return byRoute
+}
+
+// pathObjects are the ids of what is there.
+var pathObjects = strings.NewReplacer("{toolId}", "orders", "{version}", "1.0.0", "{keyId}", "k3", "{link}", testLink(time.Hour),
+	"{endUserId}", testEndUser, "{systemId}", "crm")
+
+// TestAccess checks that every route of the table has its row of access.yaml and answers
+// like it. internal/app asks a whole node the same, and more.
+func TestAccess(t *testing.T) {
+	t.Parallel()
+	rows := readAccess(t)
+	doc := loadDocument(t)
+	for _, rt := range newTestAPI(newMemory(), nil).routes() {
+		name := rt.method + " " + rt.path
+		row, ok := rows[name]
+		if !ok {
+			t.Errorf("%s has no row in testdata/access.yaml: say there who may use it", name)
+		}
+		delete(rows, name)
+		path := pathObjects.Replace(rt.path)
+		switch {
+		case row.Run == "running":
+			path = strings.ReplaceAll(path, "{runId}", "run-3")
+		default: // of the end user, ended
+			path = strings.ReplaceAll(path, "{runId}", "theirs")
+		}
+		for key, want := range map[string]int{"admin-key": row.Admin, "member-key": row.Member, "runner-key": row.Runner, "user-key": row.Own,
+			"stranger-key": 403, "other-key": row.Other, "wrong-key": 401} {
+			switch {
+			case row.Open != 0:
+				want = row.Open
+			case key == "stranger-key" && rt.needs == known:
+				continue // it says a role that there is not
+			}
+			m := newMemory()
+			req := newRequest(t, rt.method, prefix+path, strings.NewReader(row.Body))
+			req.Header.Set("Authorization", "Bearer "+key)
+			res, body := ask(newTestAPI(m, nil), req)
+			if res.StatusCode != want {
+				t.Errorf("%s with %s: %d %s, want %d", name, key, res.StatusCode, body, want)
+			}
+			doc.check(t, rt.method, prefix+path, res, body)
+			checkAudit(t, rt, m, key, res.StatusCode)
+		}
+	}
+	for name := range rows {
+		t.Errorf("%s is in testdata/access.yaml only", name)
+	}
+}
+
+// checkAudit checks the rows that a request left in the audit log: one for a change that
+// was made, else none.
+func checkAudit(t *testing.T, rt route, m *memory, key string, status int) {
+	t.Helper()
+	name := rt.method + " " + rt.path
+	log, listed := auditLog[[2]string{rt.method, rt.path}]
+	switch {
+	case rt.method == "GET":
+		if listed || len(m.audit) != 0 {
+			t.Errorf("%s is in the audit log: it changes nothing", name)
+		}
+	case !listed || (log.action == "") == (log.why == ""):
+		t.Errorf("%s needs a row in auditLog: an action, or why it has none", name)
+	case log.action == "" || status >= 300:
+		if len(m.audit) != 0 {
+			t.Errorf("%s with %s was answered %d and is in the audit log: %+v", name, key, status, m.audit[0])
+		}
+	case len(m.audit) != 1:
+		t.Errorf("%s with %s left %d rows in the audit log", name, key, len(m.audit))
+	default:
+		if e := m.audit[0]; e.OrgID == "" || e.UserID == "" || e.Action != log.action || !strings.HasPrefix(e.Action, e.TargetType+".") ||
+			e.Target == "" || strings.ContainsAny(e.Target, "{}") || e.TraceID == "" {
+			t.Errorf("%s with %s: the audit log has %+v", name, key, e)
+		}
+	}
+}
+
+// TestAuditLogIsOfRoutes: no row speaks of a route that is not there.
+func TestAuditLogIsOfRoutes(t *testing.T) {
+	t.Parallel()
+	there := map[[2]string]bool{}
+	for _, rt := range newTestAPI(newMemory(), nil).routes() {
+		there[[2]string{rt.method, rt.path}] = true
+	}
+	for name := range auditLog {
+		if !there[name] {
+			t.Errorf("auditLog has %s %s, which is no route", name[0], name[1])
+		}
+	}
+}
+
+// failingAudit is a log that cannot be written.
+type failingAudit struct{ memoryAudit }
+
+func (failingAudit) Add(context.Context, stepwell.AuditEntry) error { return errors.New("no") }
+
+// TestAuditFailure: a change whose row cannot be written is answered as made, and logged.
+func TestAuditFailure(t *testing.T) {
+	t.Parallel()
+	m := newMemory()
+	core, logs := observer.New(zapcore.ErrorLevel)
+	h := newTestAPI(m, func(c *Config) { c.Log, c.Audit = zap.New(core), failingAudit{memoryAudit{m}} })
+	res, body := adminAsks(t, h, "DELETE", "/tools/orders", "")
+	if res.StatusCode != 200 {
+		t.Errorf("%d %s", res.StatusCode, body)
+	}
+	lines := logs.FilterMessage("a change is not in the audit log").All()
+	if len(lines) != 1 || lines[0].ContextMap()["action"] != "tool.delete" || lines[0].ContextMap()["target"] != "orders" || lines[0].ContextMap()["user"] != "ann" {
+		t.Errorf("logged %v", lines)
+	}
+}
