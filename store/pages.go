@@ -191,11 +191,15 @@ func (s *Store) pageBatch(ctx context.Context, org, run string, step, item, page
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (storedPage, error) {
+	pages, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (storedPage, error) {
 		var p storedPage
 		err := scanHead(row, &p.Page, &p.body.encoding, &p.body.inline, &p.body.blob)
 		return p, err
 	})
+	if err != nil {
+		return nil, err
+	}
+	return pages, s.resolve(ctx, org, pages)
 }
 
 // Summaries gives one row for each step of a run that has stored pages, in order.
