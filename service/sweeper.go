@@ -33,7 +33,7 @@ func (s *Service) sweep(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 		defer cancel()
 		_, err := s.Store.Sweep(ctx, func(ctx context.Context) error {
-			return errors.Join(s.sweepStarts(ctx), s.sweepSilent(ctx), s.sweepAborted(ctx))
+			return errors.Join(s.sweepOverdue(ctx), s.sweepStarts(ctx), s.sweepSilent(ctx), s.sweepAborted(ctx))
 		})
 		if err != nil && ctx.Err() == nil {
 			s.Metrics.Swept(metrics.SweptFailed)

@@ -183,7 +183,7 @@ func (s *Store) chain(ctx context.Context, tx pgx.Tx, c *stepwell.Chain, out *st
 			return err
 		}
 	}
-	args, err := insertRunArgs(&r, c.Credentials)
+	args, err := s.insertRunArgs(&r, c.Credentials)
 	if err != nil {
 		return err
 	}

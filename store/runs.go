@@ -20,13 +20,13 @@ const uniqueViolation = "23505"
 
 const (
 	insertRunRow = `
-INSERT INTO runs (org_id, id, tool_id, tool_version, inputs, options, request_source, mode, trace_id, user_id, parent_run_id, rerun_of, credential_names, link, end_user_id)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)`
+INSERT INTO runs (org_id, id, tool_id, tool_version, inputs, options, request_source, mode, trace_id, user_id, parent_run_id, rerun_of, credential_names, link, end_user_id, deadline)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, clock_timestamp() + $16::interval)`
 	insertRun = insertRunRow + ` RETURNING started_at`
 )
 
 // insertRunArgs also notes the names of the credentials in r.
-func insertRunArgs(r *stepwell.Run, credentials json.RawMessage) ([]any, error) {
+func (s *Store) insertRunArgs(r *stepwell.Run, credentials json.RawMessage) ([]any, error) {
 	options, err := json.Marshal(r.Options)
 	if err == nil && credentials != nil {
 		var values map[string]json.RawMessage
@@ -36,7 +36,7 @@ func insertRunArgs(r *stepwell.Run, credentials json.RawMessage) ([]any, error) 
 		r.CredentialNames = slices.Sorted(maps.Keys(values))
 	}
 	return []any{r.OrgID, r.ID, r.ToolID, r.ToolVersion, []byte(r.Inputs), options, r.RequestSource, r.Mode, r.TraceID, r.UserID,
-		null(r.ParentRunID), null(r.RerunOf), r.CredentialNames, max(r.Link, 1), null(r.Options.EndUserID)}, err
+		null(r.ParentRunID), null(r.RerunOf), r.CredentialNames, max(r.Link, 1), null(r.Options.EndUserID), s.deadline()}, err
 }
 
 // InsertRun records a new run as running, with its run-time credentials sealed.
@@ -45,7 +45,7 @@ func (s *Store) InsertRun(ctx context.Context, r *stepwell.Run, credentials json
 	if credentials != nil {
 		return s.inTx(ctx, "record run", func(tx pgx.Tx) error { return s.insertRun(ctx, tx, r, credentials) })
 	}
-	args, err := insertRunArgs(r, credentials)
+	args, err := s.insertRunArgs(r, credentials)
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (s *Store) InsertRun(ctx context.Context, r *stepwell.Run, credentials json
 
 // insertRun is InsertRun in a transaction.
 func (s *Store) insertRun(ctx context.Context, tx pgx.Tx, r *stepwell.Run, credentials json.RawMessage) error {
-	args, err := insertRunArgs(r, credentials)
+	args, err := s.insertRunArgs(r, credentials)
 	if err != nil {
 		return err
 	}

@@ -36,9 +36,12 @@ type Sealer interface {
 type Config struct {
 	URL      string // postgres:// address of the application's database
 	MaxConns int32  // connections of the pool; 0 means 16
-	Blobs    Blobs
-	Sealer   Sealer
-	Log      *zap.Logger
+	// RunDeadline is how long after its start a run that is recorded now may be open;
+	// 0 means for ever.
+	RunDeadline time.Duration
+	Blobs       Blobs
+	Sealer      Sealer
+	Log         *zap.Logger
 }
 
 // Store is the Postgres store. Its methods may be called from many goroutines.
@@ -48,6 +51,8 @@ type Store struct {
 	sealer Sealer
 	log    *zap.Logger
 	ends   pageEnds
+
+	runDeadline time.Duration // 0 means none
 }
 
 // Open connects to Postgres, without waiting for it to answer. Call Migrate before use.
@@ -68,7 +73,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
-	return &Store{pool: pool, blobs: cfg.Blobs, sealer: cfg.Sealer, log: cfg.Log}, nil
+	return &Store{pool: pool, blobs: cfg.Blobs, sealer: cfg.Sealer, log: cfg.Log, runDeadline: cfg.RunDeadline}, nil
 }
 
 // Close closes the pool after its connections are returned.

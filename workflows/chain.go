@@ -22,6 +22,7 @@ func (r *run) startNext(ctx workflow.Context, next *activities.Next) error {
 		WorkflowIDReusePolicy: enumspb.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE, // by default a closed one runs again
 		ParentClosePolicy:     enumspb.PARENT_CLOSE_POLICY_ABANDON,
 		StaticSummary:         next.Tool,
+		Priority:              chainedPriority(r.in.Org),
 	})
 	child := workflow.ExecuteChildWorkflow(ctx, RunToolName, RunInput{Org: r.in.Org, Run: next.Run, Plan: next.Plan, Settings: r.in.Settings, Chains: next.Chains})
 	err := child.GetChildWorkflowExecution().Get(ctx, nil)

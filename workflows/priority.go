@@ -15,15 +15,20 @@ const (
 )
 
 // priority says in which order the tasks of a run leave a queue that is backed up: first
-// by priority, then by turns among the organizations. Activities have their workflow's. Eager tasks are in no queue: this
-// decides only when a worker's slots are taken.
+// by priority, then by turns among the organizations. Activities have their workflow's.
+// Eager tasks are in no queue, so it decides nothing until a worker's slots are taken.
 func priority(r *stepwell.Run) temporal.Priority {
-	p := temporal.Priority{PriorityKey: prioritySync, FairnessKey: r.OrgID}
 	switch {
 	case r.ParentRunID != "":
-		p.PriorityKey = priorityChained
+		return chainedPriority(r.OrgID)
 	case r.Options.Async:
-		p.PriorityKey = priorityAsync
+		return temporal.Priority{PriorityKey: priorityAsync, FairnessKey: r.OrgID}
+	default:
+		return temporal.Priority{PriorityKey: prioritySync, FairnessKey: r.OrgID}
 	}
-	return p
+}
+
+// chainedPriority is the priority of a chained run.
+func chainedPriority(org string) temporal.Priority {
+	return temporal.Priority{PriorityKey: priorityChained, FairnessKey: org}
 }

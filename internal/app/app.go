@@ -149,7 +149,7 @@ func (n *Node) open(ctx context.Context) error {
 	if n.blobs, err = blob.Open(ctx, cfg.BlobURL); err != nil {
 		return err
 	}
-	n.store, err = store.Open(ctx, store.Config{URL: cfg.DatabaseURL, MaxConns: int32(cfg.DatabaseConns), Blobs: n.blobs, Sealer: n.ring, Log: n.log})
+	n.store, err = store.Open(ctx, store.Config{URL: cfg.DatabaseURL, MaxConns: int32(cfg.DatabaseConns), RunDeadline: cfg.RunDeadline, Blobs: n.blobs, Sealer: n.ring, Log: n.log})
 	if err != nil {
 		return err
 	}

@@ -40,6 +40,7 @@ type Config struct {
 	BlobWait        time.Duration `env:"BLOB_WAIT" default:"2m" help:"how long a run waits for a store of large bodies that fails or is full, before its step fails"`
 	Retention       time.Duration `env:"RETENTION" default:"720h" help:"how long ended runs, their results and files are kept, 96h or more"`
 	PortalLinkLife  time.Duration `env:"PORTAL_LINK_LIFE" default:"24h" help:"how long a link to the portal of an end user is good"`
+	RunDeadline     time.Duration `env:"RUN_DEADLINE" default:"168h" help:"how long a run that begins now may be open; then it is stopped and has failed, whatever it waits for"`
 	Activities      string        `env:"ACTIVITIES" default:"auto" help:"kind of Temporal activities: auto, or regular to see each page in Temporal's UI"`
 	Evaluators      int           `env:"EVALUATORS" default:"0" help:"evaluator processes for small expressions; 0 means one for each CPU, at most 4"`
 	LogLevel        string        `env:"LOG_LEVEL" default:"info" help:"debug, info, warn or error"`
