@@ -5,7 +5,7 @@ BIN := bin
 # Nothing here needs a C compiler; `make race` does.
 export CGO_ENABLED ?= 0
 
-.PHONY: help build run test lint race chaos load faults long clean stepwell temporald server worker
+.PHONY: help build run test lint race chaos load faults cancels long clean stepwell temporald server worker
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -67,6 +67,9 @@ load: ## 2,000 runs under kills, 2,000 reads a second, overload, bad clients, up
 faults: ## dies at every passage of every crash point, restarts and looks; about ten minutes
 	$(GO) test ./internal/fault -count 1 -timeout 60m -run 'TestWalk$$' -walk
 	$(GO) test ./internal/fault -count 1 -tags fault -run 'TestPlan'
+
+cancels: ## cancels 50 runs in each state and 2,000 around their end; some minutes
+	$(GO) test ./internal/app -count 1 -parallel 1 -timeout 60m -v -run 'TestCancel' -args -strict -cancels 200 -cancel.times 50 -cancel.races 2000
 
 long: ## long forms of tests on one node: 10,000 pages, 50,000 items, every byte of an exchange; about ten minutes
 	$(GO) test ./internal/app -count 1 -parallel 1 -timeout 60m -v -run 'TestBig|TestWaits|TestCut|TestSuccess' -args -long -strict
