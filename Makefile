@@ -5,7 +5,7 @@ BIN := bin
 # Nothing here needs a C compiler; `make race` does.
 export CGO_ENABLED ?= 0
 
-.PHONY: help build run test lint race chaos load faults cancels long clean stepwell temporald server worker
+.PHONY: help build run test lint race chaos load faults cancels long clean stepwell temporald server worker s3server
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -30,10 +30,15 @@ temporald:
 run: stepwell temporald ## the whole stack on this machine, with a demo at the first start
 	@exec $(BIN)/stepwell dev --demo
 
-test: build ## everything that a change must pass, about ten minutes
+# The S3 server that tests start, a module of its own.
+s3server:
+	@cd internal/blob/s3server && $(GO) build -ldflags='-s -w' -o ../../../$(BIN)/s3server .
+
+test: build s3server ## everything that a change must pass, about ten minutes
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt: $$unformatted"; exit 1; }
 	$(GO) vet ./...
 	cd temporald && $(GO) vet ./...
+	cd internal/blob/s3server && $(GO) vet ./...
 	$(GO) test -p 2 -timeout 15m ./...
 	@$(MAKE) --no-print-directory bench-short
 
@@ -43,7 +48,7 @@ lint: ## staticcheck, golangci-lint, and Temporal's check that workflow code is 
 	$(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@latest run
 
 race: export CGO_ENABLED = 1
-race: build ## the tests under the race detector (needs a C compiler)
+race: build s3server ## the tests under the race detector (needs a C compiler)
 	$(GO) test -race -p 2 -timeout 40m ./...
 
 .PHONY: bench bench-short bench-binary

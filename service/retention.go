@@ -21,12 +21,33 @@ func (s *Service) retain(ctx context.Context) {
 		s.batches(ctx, "keys of hooks", s.Store.DeleteHookKeys)
 		if s.Retention > 0 {
 			s.batches(ctx, "runs", func(ctx context.Context) (int, error) { return s.Store.DeleteExpired(ctx, s.Retention) })
-			s.batches(ctx, "blobs", s.Store.RemoveDeletedBlobs)
+			s.removeBlobs(ctx)
 		}
 		if s.Tidy != nil && time.Since(tidied) > tidyEvery {
 			tidied = time.Now()
 			if err := s.Tidy(ctx); err != nil && ctx.Err() == nil {
 				s.Log.Warn("what dead writers left in the blob store was not removed; the next time is tomorrow", zap.Error(err))
+			}
+		}
+	})
+}
+
+// removeBlobs removes the blobs of deleted runs. Those that cannot be removed do not keep
+// the others, and are tried again the next time.
+func (s *Service) removeBlobs(ctx context.Context) {
+	after := ""
+	s.batches(ctx, "blobs", func(ctx context.Context) (int, error) {
+		for {
+			last, n, err := s.Store.RemoveDeletedBlobs(ctx, after)
+			if last == "" {
+				return 0, err
+			}
+			after = last
+			if err != nil {
+				s.Log.Warn("some blobs of deleted runs are not removed yet; retention will try again", zap.Error(err))
+			}
+			if n > 0 {
+				return n, nil
 			}
 		}
 	})

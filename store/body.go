@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/klauspost/compress/zstd"
 	"go.uber.org/zap"
@@ -122,7 +123,7 @@ func (s *Store) discard(ctx context.Context, org, run string, key *string) {
 	}
 	used, err := s.refersTo(ctx, org, run, *key)
 	if err == nil && !used {
-		err = s.blobs.Delete(ctx, *key)
+		_, err = s.blobs.Delete(ctx, *key)
 	}
 	if err != nil {
 		s.log.Warn("a blob that nothing refers to was not removed", zap.String("key", *key), zap.Error(err))
@@ -131,13 +132,17 @@ func (s *Store) discard(ctx context.Context, org, run string, key *string) {
 
 // refersTo reports whether a row of a run refers to a blob.
 func (s *Store) refersTo(ctx context.Context, org, run, key string) (used bool, err error) {
-	err = s.pool.QueryRow(ctx, `
-SELECT EXISTS (SELECT 1 FROM pages WHERE org_id = $1 AND run_id = $2 AND blob = $3)
-    OR EXISTS (SELECT 1 FROM files WHERE org_id = $1 AND run_id = $2 AND blob = $3)
-    OR EXISTS (SELECT 1 FROM hook_calls WHERE org_id = $1 AND run_id = $2 AND blob = $3)
-    OR EXISTS (SELECT 1 FROM selections WHERE org_id = $1 AND run_id = $2 AND blob = $3)
-    OR EXISTS (SELECT 1 FROM runs WHERE org_id = $1 AND id = $2 AND data_blob = $3)`, org, run, key).Scan(&used)
+	err = s.pool.QueryRow(ctx, `SELECT `+referred("$1", "$2", "$3"), org, run, key).Scan(&used)
 	return used, err
+}
+
+// referred is SQL that says whether a row of a run refers to a blob.
+func referred(org, run, key string) string {
+	return strings.NewReplacer("ORG", org, "RUN", run, "KEY", key).Replace(`(
+    EXISTS (SELECT 1 FROM pages WHERE org_id = ORG AND run_id = RUN AND blob = KEY)
+ OR EXISTS (SELECT 1 FROM files WHERE org_id = ORG AND run_id = RUN AND blob = KEY)
+ OR EXISTS (SELECT 1 FROM selections WHERE org_id = ORG AND run_id = RUN AND blob = KEY)
+ OR EXISTS (SELECT 1 FROM runs WHERE org_id = ORG AND id = RUN AND data_blob = KEY))`)
 }
 
 // decodeBody gives the bytes of a stored body; size is how many they are, -1 when that is

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -102,36 +103,49 @@ WHERE NOT EXISTS (SELECT FROM runs c WHERE c.org_id = $1 AND c.rerun_of = x.id) 
 	return ids, err
 }
 
-// RemoveDeletedBlobs removes a batch of the blobs of deleted runs and gives the number
-// of those that it looked at. One that a new run of the same id has come to use meanwhile stays.
-func (s *Store) RemoveDeletedBlobs(ctx context.Context) (removed int, err error) {
+// RemoveDeletedBlobs removes a batch of the blobs of deleted runs, those after a key, and
+// gives the last key that it looked at; empty when there was none. Those that cannot be
+// removed stay noted and are in the error: a caller who goes on after them is not held up.
+// One that a new run of the same id has come to use meanwhile stays.
+func (s *Store) RemoveDeletedBlobs(ctx context.Context, after string) (last string, removed int, err error) {
+	var failures error
 	err = s.inTx(ctx, "remove blobs", func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, `SELECT key, org_id, run_id FROM deleted_blobs ORDER BY key LIMIT $1 FOR UPDATE SKIP LOCKED`, deletedBlobs)
+		rows, err := tx.Query(ctx, `
+SELECT d.key, `+referred("d.org_id", "d.run_id", "d.key")+`
+FROM deleted_blobs d WHERE d.key > $1 ORDER BY d.key LIMIT $2 FOR UPDATE OF d SKIP LOCKED`, after, deletedBlobs)
 		if err != nil {
 			return err
 		}
-		type blob struct{ Key, Org, Run string }
-		blobs, err := pgx.CollectRows(rows, pgx.RowToStructByPos[blob])
-		if err != nil || len(blobs) == 0 {
+		var key string
+		var used bool
+		var done, unused []string
+		_, err = pgx.ForEachRow(rows, []any{&key, &used}, func() error {
+			last = key
+			if used {
+				done = append(done, key)
+			} else {
+				unused = append(unused, key)
+			}
+			return nil
+		})
+		if err != nil || last == "" {
 			return err
 		}
-		var keys, unused []string
-		for _, b := range blobs {
-			used, err := s.refersTo(ctx, b.Org, b.Run, b.Key)
-			if err != nil {
-				return err
-			}
-			keys = append(keys, b.Key)
-			if !used {
-				unused = append(unused, b.Key)
+		failed, err := s.blobs.Delete(ctx, unused...)
+		if failures = err; ctx.Err() != nil {
+			return ctx.Err()
+		}
+		for _, key := range unused {
+			if !slices.Contains(failed, key) {
+				done = append(done, key)
+				removed++
 			}
 		}
-		if err := s.blobs.Delete(ctx, unused...); err != nil {
-			return err
-		}
-		removed = len(keys)
-		_, err = tx.Exec(ctx, `DELETE FROM deleted_blobs WHERE key = ANY($1)`, keys)
+		_, err = tx.Exec(ctx, `DELETE FROM deleted_blobs WHERE key = ANY($1)`, done)
 		return err
 	})
-	return removed, err
+	if err != nil {
+		return "", 0, err
+	}
+	return last, removed, failures
 }

@@ -41,6 +41,20 @@ func (ts *testStore) deleteExpired() int {
 	return must[int](ts.t)(ts.DeleteExpired(ts.t.Context(), month))
 }
 
+// removeBlobs removes the blobs of deleted runs.
+func (ts *testStore) removeBlobs() {
+	ts.t.Helper()
+	for last := ""; ; {
+		var err error
+		if last, _, err = ts.RemoveDeletedBlobs(ts.t.Context(), last); err != nil {
+			ts.t.Fatal(err)
+		}
+		if last == "" {
+			return
+		}
+	}
+}
+
 // TestDeleteExpired deletes old runs with everything, and nothing that is referred to.
 func TestDeleteExpired(t *testing.T) {
 	t.Parallel()
@@ -65,9 +79,7 @@ func TestDeleteExpired(t *testing.T) {
 	}
 	_, err := ts.Run(t.Context(), ts.org, "old")
 	wantKind(t, "the deleted run", err, stepwell.KindNotFound)
-	for removed := 1; removed > 0; {
-		removed = must[int](t)(ts.RemoveDeletedBlobs(t.Context()))
-	}
+	ts.removeBlobs()
 	if n := ts.blobFiles(); n != 4*3 {
 		t.Errorf("%d blobs are left", n)
 	}
@@ -87,14 +99,14 @@ func TestDeleteExpired(t *testing.T) {
 	if n := ts.deleteExpired(); n != 2 {
 		t.Errorf("%d runs were deleted, want the rerun and the child", n)
 	}
-	must[int](t)(ts.RemoveDeletedBlobs(t.Context()))
+	ts.removeBlobs()
 	if n := ts.blobFiles(); n != 3*3 {
 		t.Errorf("%d blobs are left: those of a rerun belong to the run that it took up", n)
 	}
 	if n := ts.deleteExpired(); n != 2 || ts.deleteExpired() != 0 {
 		t.Errorf("%d runs were deleted, want what these came from", n)
 	}
-	must[int](t)(ts.RemoveDeletedBlobs(t.Context()))
+	ts.removeBlobs()
 	if n := ts.blobFiles(); n != 3 {
 		t.Errorf("%d blobs are left, want those of the young run", n)
 	}
@@ -139,7 +151,7 @@ func TestDeletedBlobInUse(t *testing.T) {
 	}
 	ts.run("same", "")
 	ts.save(ts.key("same", 0, 0, 1), stepwell.Page{Done: true, Files: []stepwell.File{{Key: "k", Content: []byte("same")}}})
-	must[int](t)(ts.RemoveDeletedBlobs(t.Context()))
+	ts.removeBlobs()
 	if n := ts.blobFiles(); n != 1 {
 		t.Errorf("%d blobs, want the file of the new run", n)
 	}

@@ -19,11 +19,13 @@ import (
 	"stepwell"
 )
 
-// Blobs keeps bodies too large for a row. Put returns when the body is durable.
+// Blobs keeps bodies too large for a row. Put returns when the body is durable; Delete
+// gives, with its error, the keys that it could not remove. Errors have the kinds of
+// package blob.
 type Blobs interface {
 	Put(ctx context.Context, key string, body io.Reader) error
 	Get(ctx context.Context, key string) (io.ReadCloser, error)
-	Delete(ctx context.Context, keys ...string) error
+	Delete(ctx context.Context, keys ...string) (failed []string, err error)
 }
 
 // Sealer seals and opens secrets bound to the row that holds them.

@@ -22,7 +22,7 @@ import (
 	"time"
 
 	"gocloud.dev/blob"
-	_ "gocloud.dev/blob/fileblob" // the directory driver; another store needs its driver linked here
+	_ "gocloud.dev/blob/fileblob" // the directory driver
 
 	"stepwell"
 )
@@ -34,37 +34,40 @@ const (
 	maxSegment = 230
 )
 
+// contentType is that of every blob: what is in it is the caller's to know.
+const contentType = "application/octet-stream"
+
 // unfinished is how the driver ends the names of files that are being written.
 const unfinished = ".tmp"
 
 // Store keeps blobs. It is safe for concurrent use, also by several processes.
 type Store struct {
 	bucket *blob.Bucket
-	dir    string // of the directory driver, else empty
+	dir    string  // of the directory driver, else empty
+	s3     *bucket // of the S3 driver, else nil
 
 	syncFile func(*os.File) error // (*os.File).Sync; a test watches the order
 }
 
 // Open opens the store that a URL names: file:///directory (made when it is
-// missing, readable by its owner alone), or any driver that is linked. Errors
-// name no more of the URL than its scheme.
+// missing, readable by its owner alone), or s3://bucket (see openS3), which is not
+// asked for anything yet. Errors name no more of the URL than its scheme.
 func Open(ctx context.Context, rawURL string) (*Store, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil { // the parser's error quotes the URL, which may hold keys
 		return nil, errors.New("blob: the URL of the store is not valid")
 	}
 	s := &Store{syncFile: (*os.File).Sync}
-	if u.Scheme == "file" {
-		if err := s.openDirectory(ctx, u); err != nil {
-			return nil, fmt.Errorf("blob: open directory: %w", err)
-		}
-		return s, nil
+	switch u.Scheme {
+	case "file":
+		err = s.openDirectory(ctx, u)
+	case "s3":
+		err = s.openS3(ctx, u)
+	default:
+		err = errors.New("no driver: use file or s3")
 	}
-	if !blob.DefaultURLMux().ValidBucketScheme(u.Scheme) {
-		return nil, fmt.Errorf("blob: no driver for %q: use one of %s", u.Scheme, strings.Join(blob.DefaultURLMux().BucketSchemes(), ", "))
-	}
-	if s.bucket, err = blob.OpenBucket(ctx, rawURL); err != nil {
-		return nil, fmt.Errorf("blob: the %s store cannot be opened", u.Scheme)
+	if err != nil {
+		return nil, fmt.Errorf("blob: open a store by %s://: %w", u.Scheme, err)
 	}
 	return s, nil
 }
@@ -116,6 +119,18 @@ func (s *Store) Put(ctx context.Context, key string, r io.Reader) error {
 	if err := checkKey(key); err != nil {
 		return err
 	}
+	if body, ok := r.(io.ReadSeeker); ok && s.s3 != nil {
+		size, err := body.Seek(0, io.SeekEnd)
+		if err == nil {
+			_, err = body.Seek(0, io.SeekStart)
+		}
+		if err != nil {
+			return fmt.Errorf("blob: put %s: read what is to be stored: %w", key, err)
+		}
+		if size <= onePut {
+			return s.failure("put", key, s.s3.put(ctx, key, body, size))
+		}
+	}
 	source := &source{r: r}
 	err := s.put(ctx, key, source)
 	if source.err != nil { // not the store's
@@ -164,8 +179,9 @@ func (s *source) Read(p []byte) (int, error) {
 func (s *Store) writer(ctx context.Context, key string) (*blob.Writer, *os.File, error) {
 	var file *os.File
 	options := &blob.WriterOptions{
-		ContentType: "application/octet-stream", // given, so that nothing is sniffed and the file is opened now
-		BeforeWrite: func(as func(any) bool) error { as(&file); return nil },
+		ContentType:    contentType, // given, so that nothing is sniffed and the file is opened now
+		MaxConcurrency: 2,           // parts of 8 MiB in memory
+		BeforeWrite:    func(as func(any) bool) error { as(&file); return nil },
 	}
 	// Delete removes empty directories, perhaps while the driver makes one or
 	// before it opens a file in it.
@@ -220,6 +236,9 @@ func (s *Store) Get(ctx context.Context, key string) (io.ReadCloser, error) {
 		return nil, err
 	}
 	r, err := s.bucket.NewReader(ctx, key, nil)
+	if ctx.Err() != nil && err != nil { // a driver may say that there is none
+		err = ctx.Err()
+	}
 	if err != nil {
 		return nil, s.failure("get", key, err)
 	}
@@ -242,30 +261,35 @@ func (r *reader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Delete removes blobs; one that is not there counts as removed. It goes on
-// after an error and returns all of them.
-func (s *Store) Delete(ctx context.Context, keys ...string) error {
+// Delete removes blobs; one that is not there counts as removed. It goes on after an
+// error, and gives the keys that were not removed with it.
+func (s *Store) Delete(ctx context.Context, keys ...string) (failed []string, err error) {
+	for _, key := range keys {
+		if err := checkKey(key); err != nil {
+			return keys, err
+		}
+	}
+	if s.s3 != nil {
+		failed, err = s.s3.remove(ctx, keys)
+		return failed, s.failure("delete", fmt.Sprintf("%d of %d blobs", len(failed), len(keys)), err)
+	}
 	var failures []error
 	for _, key := range keys {
 		if err := s.remove(ctx, key); err != nil {
+			failed = append(failed, key)
 			failures = append(failures, err)
 		}
 	}
-	return errors.Join(failures...)
+	return failed, errors.Join(failures...)
 }
 
+// remove removes one file, and the directories that it leaves empty.
 func (s *Store) remove(ctx context.Context, key string) error {
-	if err := checkKey(key); err != nil {
-		return err
-	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	if err := s.failure("delete", key, s.bucket.Delete(ctx, key)); err != nil && stepwell.KindOf(err) != stepwell.KindLost {
 		return err
-	}
-	if s.dir == "" {
-		return nil
 	}
 	// Millions of runs would leave as many empty directories.
 	for dir := filepath.Dir(s.path(key)); dir != s.dir; dir = filepath.Dir(dir) {
@@ -276,14 +300,13 @@ func (s *Store) remove(ctx context.Context, key string) error {
 	return nil
 }
 
-// RemoveUnfinished removes what writers that died have left behind: unfinished
-// files that nobody wrote to for age, which should be hours. Stores other than
-// a directory do that themselves.
+// RemoveUnfinished removes what writers that died have left behind: unfinished files
+// and uploads in parts that began, or that nobody wrote to, for age, which should be hours.
 func (s *Store) RemoveUnfinished(ctx context.Context, age time.Duration) error {
-	if s.dir == "" {
-		return nil
-	}
 	before := time.Now().Add(-age)
+	if s.s3 != nil {
+		return s.failure("remove", "unfinished uploads", s.s3.abortUnfinished(ctx, before))
+	}
 	err := filepath.WalkDir(s.dir, func(path string, e fs.DirEntry, err error) error {
 		if err == nil {
 			err = ctx.Err()

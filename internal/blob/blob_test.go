@@ -79,13 +79,13 @@ func TestPutGetDelete(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(dir, "org/run")); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("directory %v, %v", info.Mode(), err)
 	}
-	if err := s.Delete(ctx, "org/run/page-1", "org/run/none", "none/none", "org/run/empty"); err != nil {
+	if _, err := s.Delete(ctx, "org/run/page-1", "org/run/none", "none/none", "org/run/empty"); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := tree(t, dir), []string{"org/", "org/run~2/", "org/run~2/a.b_C-1"}; !slices.Equal(got, want) {
 		t.Errorf("tree %q, want %q", got, want)
 	}
-	if err := s.Delete(ctx, "org/run~2/a.b_C-1"); err != nil || len(tree(t, dir)) != 0 {
+	if _, err := s.Delete(ctx, "org/run~2/a.b_C-1"); err != nil || len(tree(t, dir)) != 0 {
 		t.Errorf("tree %q, %v", tree(t, dir), err)
 	}
 }
@@ -231,7 +231,7 @@ func TestPutSurvivesTheRemovalOfEmptyDirectories(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if err := s.Delete(t.Context(), key); err != nil {
+				if _, err := s.Delete(t.Context(), key); err != nil {
 					t.Error(err)
 					return
 				}
@@ -289,7 +289,7 @@ func TestKeysAreChecked(t *testing.T) {
 		if _, err := s.Get(t.Context(), key); err == nil || stepwell.KindOf(err) == stepwell.KindLost {
 			t.Errorf("get %q: %v", key, err)
 		}
-		if err := s.Delete(t.Context(), key); err == nil {
+		if _, err := s.Delete(t.Context(), key); err == nil {
 			t.Errorf("delete %q succeeds", key)
 		}
 	}
@@ -307,7 +307,7 @@ func TestOpenErrorsHideTheURL(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, u := range []string{"s3://bucket?secret=hush", "hush", "://hush", "file://hush/x", "file://" + file, "file:///tmp?hush=1\x7f"} {
+	for _, u := range []string{"s3://bucket?secret=hush", "s3://hush:hush@bucket?region=x", "s3://bucket/hush?region=x", "s3://bucket?region=x&endpoint=hush", "s3://bucket?region=x&use_path_style=hush", "gs://hush", "hush", "://hush", "file://hush/x", "file://" + file, "file:///tmp?hush=1\x7f"} {
 		if _, err := Open(t.Context(), u); err == nil || strings.Contains(err.Error(), "hush") {
 			t.Errorf("%s: %v", u, err)
 		}

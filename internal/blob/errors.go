@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/http"
 	"os"
+	"slices"
 	"syscall"
 
 	"gocloud.dev/gcerrors"
@@ -36,21 +38,36 @@ func (s *Store) failure(op, key string, err error) error {
 
 // isMissing reports whether an error says that the blob, and not the whole store, is not there.
 func (s *Store) isMissing(err error) bool {
+	if s.s3 != nil { // the driver says the same of a bucket that is not there
+		code, _ := codeOf(err)
+		return code == "NoSuchKey"
+	}
 	if gcerrors.Code(err) != gcerrors.NotFound {
 		return false
-	}
-	if s.dir == "" {
-		return true
 	}
 	_, err = os.Stat(s.dir)
 	return err == nil // else what it was mounted from is away
 }
 
+// fullCodes are the codes by which S3 and servers like it say that there is no room.
+var fullCodes = []string{"QuotaExceeded", "InsufficientCapacity", "InsufficientStorage", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded"}
+
 // complaint says what is wrong with the store, in the middle of a sentence. It names no
 // path, address or key.
 func complaint(err error) string {
 	var network net.Error
+	code, status := codeOf(err)
 	switch {
+	case code == "NoSuchBucket":
+		return "has no such bucket"
+	case status == http.StatusInsufficientStorage, slices.Contains(fullCodes, code):
+		return "is full"
+	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
+		return "is overloaded"
+	case status == http.StatusUnauthorized, status == http.StatusForbidden:
+		return "refuses access"
+	case status >= http.StatusInternalServerError:
+		return "fails"
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return "is full"
 	case errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrPermission), gcerrors.Code(err) == gcerrors.PermissionDenied:

@@ -36,7 +36,7 @@ type Config struct {
 	MaxOpenRuns     int           `env:"MAX_OPEN_RUNS" default:"10000" help:"unfinished runs of one organization"`
 	MaxInFlight     int           `env:"MAX_IN_FLIGHT" default:"1024" help:"requests that one server works at, those that wait for their run apart; more are answered 503"`
 	MaxWaiting      int           `env:"MAX_WAITING" default:"20000" help:"run requests, which may wait for their run, and streams of one server; more are answered 503"`
-	BlobURL         string        `env:"BLOB_URL" help:"where large bodies are kept; default: a directory in the data directory"`
+	BlobURL         string        `env:"BLOB_URL" help:"where large bodies and files are kept: file:///directory or s3://bucket?region=…; default: a directory in the data directory"`
 	BlobWait        time.Duration `env:"BLOB_WAIT" default:"2m" help:"how long a run waits for a store of large bodies that fails or is full, before its step fails"`
 	Retention       time.Duration `env:"RETENTION" default:"720h" help:"how long ended runs, their results and files are kept, 96h or more"`
 	PortalLinkLife  time.Duration `env:"PORTAL_LINK_LIFE" default:"24h" help:"how long a link to the portal of an end user is good"`

@@ -19,7 +19,7 @@ import (
 // that is to be used instead of one built here.
 const BinaryVariable = "STEPWELL_TEMPORALD_BIN"
 
-var builtBinary = sync.OnceValues(buildBinary)
+var builtBinary = sync.OnceValues(func() (string, error) { return buildBinary("temporald", "temporald") })
 
 // Binary gives the path of temporald. It is built into the repository's bin/
 // when it is missing there or older than its sources: the first time on a
@@ -37,8 +37,8 @@ func Binary(t testing.TB) string {
 	return path
 }
 
-// buildBinary builds temporald, one test process at a time.
-func buildBinary() (string, error) {
+// buildBinary builds a module of the repository into bin/, one test process at a time.
+func buildBinary(name, module string) (string, error) {
 	root, err := repository()
 	if err != nil {
 		return "", err
@@ -47,12 +47,12 @@ func buildBinary() (string, error) {
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		return "", err
 	}
-	unlock, err := lock(filepath.Join(bin, ".temporald.lock"))
+	unlock, err := lock(filepath.Join(bin, "."+name+".lock"))
 	if err != nil {
 		return "", err
 	}
 	defer unlock()
-	binary, sources := filepath.Join(bin, "temporald"), filepath.Join(root, "temporald")
+	binary, sources := filepath.Join(bin, name), filepath.Join(root, filepath.FromSlash(module))
 	fresh, err := newerThan(binary, sources)
 	if err != nil || fresh {
 		return binary, err

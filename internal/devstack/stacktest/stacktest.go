@@ -1,5 +1,5 @@
 // Package stacktest gives tests a real Postgres and a real Temporal: one stack
-// for a test process, a database of its own for each test. It owns the quick
+// for a test process, a database of its own for each test; and an S3 server. It owns the quick
 // start (a cached data directory, temporald built once for a machine), and
 // nothing of what is tested. Only tests and benchmarks may import it.
 package stacktest
