@@ -43,7 +43,10 @@ type BoundSystem struct {
 	Place  CredentialPlace
 	URL    string
 	Values map[string]string // what expressions read; nil when the end user has connected nothing. Secret
-	Client map[string]string // the system's own values when Values are an end user's, else nil. Secret
+	// Forbidden says that the run's end user may not use the system, or is gone: then there
+	// are no values.
+	Forbidden bool
+	Client    map[string]string // the system's own values when Values are an end user's, else nil. Secret
 	// TokenAt is when the access token among the values was obtained; zero when it was
 	// given, not fetched.
 	TokenAt time.Time

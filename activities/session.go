@@ -207,7 +207,7 @@ func (ss *sessions) tool(ctx context.Context, org string, key int64) (*tool, err
 	if err != nil {
 		return nil, err
 	}
-	t = &tool{def: def, systems: systemIDs(def)}
+	t = &tool{def: def, systems: def.Systems()}
 	t.compiled, err = engine.Compiler{Evaluator: ss.a.Evaluator, Tenant: org}.Tool(ctx, def)
 	if err != nil && !errors.As(err, &t.broken) {
 		return nil, fmt.Errorf("tool version %d: %w", key, err)

@@ -26,17 +26,6 @@ type Systems interface {
 // or deleted one is noticed by a long run after that time.
 const systemsFresh = 10 * time.Second
 
-// systemIDs are the systems of a tool: those that its steps name.
-func systemIDs(t *stepwell.Tool) []string {
-	var ids []string
-	for i := range t.Steps {
-		if id := t.Steps[i].Config.SystemID; id != "" && !slices.Contains(ids, id) {
-			ids = append(ids, id)
-		}
-	}
-	return ids
-}
-
 // stepSystem is the id of the system that a step names, empty for none and for what
 // follows the steps.
 func (s *session) stepSystem(step int) string {
@@ -63,6 +52,8 @@ func (s *session) systems(ctx context.Context, step int, strict bool) ([]engine.
 		switch b := bound[own]; {
 		case b == nil:
 			return nil, s.stepErrorf(step, "the system '%s' does not exist: make it, or name another one in the step's 'systemId'", own)
+		case b.Forbidden:
+			return nil, s.stepErrorf(step, "the end user may not use the system '%s'", own)
 		case b.Values == nil:
 			return nil, s.stepErrorf(step, "the end user has not connected the system '%s'", own)
 		}
@@ -70,7 +61,7 @@ func (s *session) systems(ctx context.Context, step int, strict bool) ([]engine.
 	var list []engine.SystemCredentials
 	for _, id := range s.tool.systems {
 		b := bound[id]
-		if b == nil {
+		if b == nil || b.Forbidden {
 			continue
 		}
 		demanded := strict && id == own

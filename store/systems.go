@@ -164,7 +164,8 @@ func (s *Store) DeleteSystem(ctx context.Context, org, id, environment string) e
 
 // RunSystems gives those of some systems that exist, as a run of a mode and an end user
 // (empty: none) uses them: the row of the mode as a whole, else the other's; the end
-// user's values in place of the stored ones where the system has tenants.
+// user's values in place of the stored ones where the system has tenants. What the end
+// user is not allowed comes without its values.
 func (s *Store) RunSystems(ctx context.Context, org string, ids []string, mode, endUser string) (map[string]*stepwell.BoundSystem, error) {
 	var user *uuid.UUID
 	if endUser != "" {
@@ -175,9 +176,11 @@ func (s *Store) RunSystems(ctx context.Context, org string, ids []string, mode, 
 		user, endUser = &id, id.String()
 	}
 	rows, err := s.pool.Query(ctx, `
-SELECT DISTINCT ON (y.id) y.id, y.environment, y.url, y.multi_tenancy_mode, y.sealed, y.token_at, c.sealed, c.token_at
+SELECT DISTINCT ON (y.id) y.id, y.environment, y.url, y.multi_tenancy_mode, y.sealed, y.token_at, c.sealed, c.token_at,
+       $4::uuid IS NULL OR coalesce(u.allowed_systems && ARRAY[y.id, $5], false)
 FROM systems y LEFT JOIN end_user_credentials c ON c.org_id = y.org_id AND c.system_id = y.id AND c.end_user_id = $4
-WHERE y.org_id = $1 AND y.id = ANY($2) ORDER BY y.id, y.environment = $3 DESC`, org, ids, mode, user)
+LEFT JOIN end_users u ON u.org_id = y.org_id AND u.id = $4
+WHERE y.org_id = $1 AND y.id = ANY($2) ORDER BY y.id, y.environment = $3 DESC`, org, ids, mode, user, stepwell.AllSystems)
 	if err != nil {
 		return nil, s.wrap("read systems", err)
 	}
@@ -185,7 +188,12 @@ WHERE y.org_id = $1 AND y.id = ANY($2) ORDER BY y.id, y.environment = $3 DESC`, 
 	var environment, id, url, tenancy string
 	var own, theirs []byte
 	var ownAt, theirsAt *time.Time
-	_, err = pgx.ForEachRow(rows, []any{&id, &environment, &url, &tenancy, &own, &ownAt, &theirs, &theirsAt}, func() (err error) {
+	var allowed bool
+	_, err = pgx.ForEachRow(rows, []any{&id, &environment, &url, &tenancy, &own, &ownAt, &theirs, &theirsAt, &allowed}, func() (err error) {
+		if !allowed {
+			systems[id] = &stepwell.BoundSystem{Place: stepwell.CredentialPlace{Org: org, System: id, Environment: environment}, Forbidden: true}
+			return nil
+		}
 		b := &stepwell.BoundSystem{Place: stepwell.CredentialPlace{Org: org, System: id, Environment: environment}, URL: url}
 		if b.Values, err = s.openCredentials(own, b.Place); err != nil {
 			return err

@@ -21,11 +21,11 @@ func (ts *testStore) system(id, environment, tenancy string, credentials map[str
 	return y
 }
 
-// endUser makes an end user.
+// endUser makes an end user who may use all systems.
 func (ts *testStore) endUser() string {
 	ts.t.Helper()
 	id := uuid.NewString()
-	_, err := ts.pool.Exec(ts.t.Context(), `INSERT INTO end_users (org_id, id) VALUES ($1, $2)`, ts.org, id)
+	_, err := ts.pool.Exec(ts.t.Context(), `INSERT INTO end_users (org_id, id, allowed_systems) VALUES ($1, $2, '{*}')`, ts.org, id)
 	ts.noError(err)
 	return id
 }
@@ -91,7 +91,6 @@ func TestRunSystems(t *testing.T) {
 		{stepwell.ModeDev, ann, map[string]string{"token": "d"}, map[string]string{"token": "ann"}},
 		{stepwell.ModeDev, strings.ToUpper(ann), map[string]string{"token": "d"}, map[string]string{"token": "ann"}},
 		{stepwell.ModeProd, bob, map[string]string{"token": "p", "only": "p"}, nil},
-		{stepwell.ModeProd, "no uuid", map[string]string{"token": "p", "only": "p"}, nil},
 	} {
 		got := must[map[string]*stepwell.BoundSystem](t)(ts.RunSystems(ctx, ts.org, []string{"both", "tenants", "missing"}, test.mode, test.user))
 		if len(got) != 2 || !maps.Equal(got["both"].Values, test.both) || !maps.Equal(got["tenants"].Values, test.tenants) || (test.tenants == nil) != (got["tenants"].Values == nil) {
@@ -99,6 +98,18 @@ func TestRunSystems(t *testing.T) {
 		}
 		if tenant := test.user != ""; (got["tenants"].Client != nil) != tenant || (got["tenants"].Place.EndUser != "") != tenant || got["both"].Place.EndUser != "" {
 			t.Errorf("mode %s, end user %q: %+v", test.mode, test.user, got["tenants"])
+		}
+	}
+	carl := ts.person("carl", "tenants").ID
+	ts.noError(ts.PutEndUserCredentials(ctx, ts.org, carl, "tenants", map[string]string{"token": "carl"}))
+	got := must[map[string]*stepwell.BoundSystem](t)(ts.RunSystems(ctx, ts.org, []string{"both", "tenants"}, "prod", carl))
+	if !got["both"].Forbidden || got["both"].Values != nil || got["both"].Client != nil || got["tenants"].Forbidden || got["tenants"].Values["token"] != "carl" {
+		t.Errorf("who may use one system uses %+v %+v", got["both"], got["tenants"])
+	}
+	for _, gone := range []string{"no uuid", uuid.NewString()} {
+		got := must[map[string]*stepwell.BoundSystem](t)(ts.RunSystems(ctx, ts.org, []string{"both", "tenants"}, "prod", gone))
+		if !got["both"].Forbidden || !got["tenants"].Forbidden || got["both"].Values != nil || got["tenants"].Client != nil {
+			t.Errorf("the end user %s, who is gone, uses %+v %+v", gone, got["both"], got["tenants"])
 		}
 	}
 	ts.noError(ts.DeleteSystem(ctx, ts.org, "tenants", ""))
