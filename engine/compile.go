@@ -37,6 +37,7 @@ type Tool struct {
 	Filters      *Filters // never nil
 	InputSchema  *Schema  // nil without one
 	OutputSchema *Schema  // nil without one
+	ReadsState   bool     // an expression can reach persistedState
 }
 
 // Step is a compiled step. It is immutable and safe for concurrent use.
@@ -48,17 +49,18 @@ type Step struct {
 	transform Limits
 	tenant    string
 
-	url      field
-	query    []field
-	headers  []field
-	body     field
-	selector *code
-	run      *code // transformCode or outputTransform
-	stop     *code
-	size     int64 // pageSize when it is a literal, else 0
-	sizeExpr field
-	items    *dotted // nil without itemsPath
-	cursor   *dotted // nil: the Link header
+	url        field
+	query      []field
+	headers    []field
+	body       field
+	selector   *code
+	run        *code // transformCode or outputTransform
+	stop       *code
+	size       int64 // pageSize when it is a literal, else 0
+	sizeExpr   field
+	readsState bool    // some expression can reach persistedState
+	items      *dotted // nil without itemsPath
+	cursor     *dotted // nil: the Link header
 }
 
 // field is a text of a step that may hold templates.
@@ -149,7 +151,7 @@ func (c Compiler) Tool(ctx context.Context, def *stepwell.Tool) (*Tool, error) {
 	if t.OutputSchema, err = compileOptional(def.OutputSchema); err != nil {
 		return nil, fmt.Errorf("outputSchema: %w", err)
 	}
-	return t, nil
+	return t, t.reachState(ctx, c.Evaluator)
 }
 
 // Step prepares the step of a tool at an index.

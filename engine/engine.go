@@ -77,6 +77,7 @@ type EvalResult struct {
 	State     json.RawMessage // persistedState after the call, when asked for
 	Err       *ExpressionError
 	Console   []string
+	Warnings  []string // about what was left out of State
 }
 
 // ExpressionError is an error that an expression itself made: a syntax error, a
@@ -96,6 +97,9 @@ type Evaluator interface {
 	Evaluate(ctx context.Context, req EvalRequest) ([]EvalResult, error)
 	// Check parses expressions without running them; nil for each that parses.
 	Check(ctx context.Context, exprs []Expression) ([]*ExpressionError, error)
+	// Reads reports for each expression whether it can read a top-level key of its
+	// sourceData; in doubt it can.
+	Reads(ctx context.Context, exprs []Expression, key string) ([]bool, error)
 }
 
 // StepError is a failure of a step that its author or its upstream caused. Message

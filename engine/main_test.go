@@ -41,6 +41,10 @@ func (c *counter) Evaluate(ctx context.Context, req engine.EvalRequest) ([]engin
 	return pool.Evaluate(ctx, req)
 }
 
+func (c *counter) Reads(ctx context.Context, exprs []engine.Expression, key string) ([]bool, error) {
+	return pool.Reads(ctx, exprs, key)
+}
+
 func (c *counter) Check(ctx context.Context, exprs []engine.Expression) ([]*engine.ExpressionError, error) {
 	c.mu.Lock()
 	c.checked++

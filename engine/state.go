@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -274,3 +275,61 @@ func shifted(exponent string, by int) string {
 	}
 	return n.Add(n, big.NewInt(int64(by))).String()
 }
+
+const stateKey = "persistedState"
+
+// reachState finds out which expressions of a tool can reach persistedState: runs of a
+// tool without any need no state at all.
+func (t *Tool) reachState(ctx context.Context, ev Evaluator) error {
+	steps := t.Steps
+	if t.Output != nil {
+		steps = append(slices.Clip(steps), t.Output)
+	}
+	var exprs []Expression
+	var asked []*code
+	var owners []*Step
+	for _, s := range steps {
+		for _, c := range s.codes() {
+			if c.path == nil {
+				exprs, asked, owners = append(exprs, c.expr), append(asked, c), append(owners, s)
+				continue
+			}
+			c.expr.State = false // a path changes nothing
+			s.readsState = s.readsState || c.path[0] == stateKey
+		}
+	}
+	if len(exprs) > 0 {
+		reads, err := ev.Reads(ctx, exprs, stateKey)
+		if err != nil {
+			return fmt.Errorf("analyzing expressions: %w", err)
+		}
+		for i, c := range asked {
+			c.expr.State = c.expr.State && reads[i]
+			owners[i].readsState = owners[i].readsState || reads[i]
+		}
+	}
+	for _, s := range steps {
+		t.ReadsState = t.ReadsState || s.readsState
+	}
+	return nil
+}
+
+// codes are all expressions of a step.
+func (s *Step) codes() []*code {
+	var all []*code
+	for _, c := range []*code{s.selector, s.run, s.stop} {
+		if c != nil {
+			all = append(all, c)
+		}
+	}
+	for _, f := range append(append([]field{s.url, s.body, s.sizeExpr}, s.query...), s.headers...) {
+		all = f.codes(all)
+	}
+	return all
+}
+
+// ReadsState reports whether an expression of the step can reach persistedState.
+func (s *Step) ReadsState() bool { return s.readsState }
+
+// WritesState reports whether the step's code can change persistedState.
+func (s *Step) WritesState() bool { return s.run != nil && s.run.expr.State }

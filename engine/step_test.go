@@ -25,6 +25,10 @@ func (brokenEvaluator) Check(context.Context, []engine.Expression) ([]*engine.Ex
 	return nil, errBroken
 }
 
+func (brokenEvaluator) Reads(context.Context, []engine.Expression, string) ([]bool, error) {
+	return nil, errBroken
+}
+
 // brokenScope cannot be read.
 type brokenScope struct{}
 

@@ -13,6 +13,8 @@ type TransformResult struct {
 	Files   json.RawMessage // the value of `__files__`, taken out of Data; nil without one
 	State   json.RawMessage // persistedState after the call; nil when it cannot have changed
 	Console []string
+	// Warnings are about what was left out of State: values that are no JSON.
+	Warnings []string
 }
 
 // Transform runs the code of a transform step or of Tool.Output. What the code
@@ -40,7 +42,7 @@ func (s *Step) Transform(ctx context.Context, ev Evaluator, scope Scope) (Transf
 // result splits the files off. The evaluator's text is checked for depth only
 // here: it is the one place where a result may be built deeper than its inputs.
 func (s *Step) result(r EvalResult) (TransformResult, error) {
-	t := TransformResult{Data: r.Value, State: r.State, Console: r.Console}
+	t := TransformResult{Data: r.Value, State: r.State, Console: r.Console, Warnings: r.Warnings}
 	if r.Undefined || len(t.Data) == 0 {
 		t.Data = jsonNull
 	}

@@ -28,6 +28,7 @@ type evalCase struct {
 	Error     string
 	Limit     bool
 	Console   []string
+	Warnings  []string
 	Check     bool // the error is found without running it
 }
 
@@ -110,13 +111,13 @@ func TestCases(t *testing.T) {
 func (c evalCase) compare(t *testing.T, got engine.EvalResult) {
 	t.Helper()
 	describe := func(r engine.EvalResult) string {
-		s := fmt.Sprintf("value %s, undefined %v, state %s, console %q", compact(r.Value), r.Undefined, compact(r.State), r.Console)
+		s := fmt.Sprintf("value %s, undefined %v, state %s, console %q, warnings %q", compact(r.Value), r.Undefined, compact(r.State), r.Console, r.Warnings)
 		if r.Err != nil {
 			s += fmt.Sprintf(", error %q, limit %v", r.Err.Message, r.Err.Limit)
 		}
 		return s
 	}
-	want := engine.EvalResult{Value: c.Want, Undefined: c.Undefined, State: c.WantState, Console: c.Console}
+	want := engine.EvalResult{Value: c.Want, Undefined: c.Undefined, State: c.WantState, Console: c.Console, Warnings: c.Warnings}
 	if c.Error != "" {
 		want.Err = &engine.ExpressionError{Message: c.Error, Limit: c.Limit}
 	}

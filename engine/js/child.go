@@ -240,6 +240,7 @@ func encodeResult(r engine.EvalResult, worn bool) *message {
 	m.b = slices.Grow(m.b, len(r.Value)+len(r.State)+64) // a large result must not be copied twice
 	m.bool(worn)
 	m.texts(r.Console)
+	m.texts(r.Warnings)
 	switch {
 	case r.Err != nil:
 		m.number(kindError)
@@ -258,7 +259,7 @@ func encodeResult(r engine.EvalResult, worn bool) *message {
 func decodeResult(r *reading) (result engine.EvalResult, worn bool) {
 	r.byte()
 	worn = r.bool()
-	result.Console = r.texts()
+	result.Console, result.Warnings = r.texts(), r.texts()
 	switch r.number() {
 	case kindError:
 		result.Err = &engine.ExpressionError{Message: r.text(), Limit: r.bool()}

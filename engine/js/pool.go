@@ -112,6 +112,25 @@ func (p *Pool) Check(ctx context.Context, exprs []engine.Expression) ([]*engine.
 	return errs, nil
 }
 
+// Reads reports which expressions can read a top-level key of their sourceData. One that
+// does not parse, or is over a limit, counts as one that can.
+func (p *Pool) Reads(ctx context.Context, exprs []engine.Expression, key string) ([]bool, error) {
+	all, err := p.analyze(ctx, exprs)
+	if err != nil {
+		return nil, err
+	}
+	reads := make([]bool, len(exprs))
+	for i, k := range all {
+		reads[i] = k.err != nil
+		for at, reach := range k.reach {
+			if exprs[i].Params[at] == "sourceData" && (reach.whole || reach.keys[key] != nil) {
+				reads[i] = true
+			}
+		}
+	}
+	return reads, nil
+}
+
 // Evaluate runs expressions, each with a fresh copy of the data that it can
 // reach. When one meets a limit, those after it are not run.
 func (p *Pool) Evaluate(ctx context.Context, req engine.EvalRequest) ([]engine.EvalResult, error) {

@@ -274,3 +274,38 @@ func FuzzPrune(f *testing.F) {
 		}
 	})
 }
+
+// TestReads states which expressions count as ones that can read a key.
+func TestReads(t *testing.T) {
+	t.Parallel()
+	p := newTestPool(t, Options{Size: 1})
+	for source, want := range map[string]bool{
+		"(s) => s.persistedState.n":                  true,
+		"(s) => s.other.persistedState":              false,
+		"({persistedState: {n}}) => n":               true,
+		"({other}) => other":                         false,
+		"({...all}) => 1":                            true,
+		"(s) => { const all = s; return all.other }": true,
+		"(s) => s['persisted' + 'State']":            true,
+		"(s) => s.currentItem":                       false,
+		"() => 1":                                    false,
+		"return $.persistedState":                    true,
+		"sourceData.persistedState.a = 1":            true,
+		"(s) => JSON.stringify(s)":                   true,
+		"function (s) { return arguments[0].x }":     true,
+		"(s) => s.a.map((x) => x.persistedState)":    false,
+		"(s) => { does not parse":                    true,
+		"(s) => s.persistedState = {}":               true,
+		"(s) => delete s.persistedState":             true,
+		"(s, persistedState) => persistedState":      false,
+	} {
+		reads, err := p.Reads(t.Context(), []engine.Expression{{Source: source, Params: []string{inputName}}}, "persistedState")
+		if err != nil || reads[0] != want {
+			t.Errorf("%s: %v %v, want %v", source, reads, err, want)
+		}
+	}
+	stop := engine.Expression{Source: "(response, info, s) => response.persistedState || s.x", Params: []string{"response", "pageInfo", inputName}}
+	if reads, err := p.Reads(t.Context(), []engine.Expression{stop}, "persistedState"); err != nil || reads[0] {
+		t.Errorf("a key of an answer counts as the state: %v %v", reads, err)
+	}
+}

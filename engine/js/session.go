@@ -24,6 +24,7 @@ type session struct {
 	stringer  goja.Callable // JSON.stringify
 	console   []string
 	consoleUp bool // the console is full
+	warnings  []string
 }
 
 // arguments are the data of one expression.
@@ -40,7 +41,7 @@ func evaluate(p *program, args arguments) (result engine.EvalResult) {
 		if r := recover(); r != nil {
 			result = engine.EvalResult{Err: panicked(r)}
 		}
-		result.Console = s.console
+		result.Console, result.Warnings = s.console, s.warnings
 	}()
 	s.vm.SetMaxCallStackSize(maxCalls)
 	s.vm.SetParserOptions(refusal(parser.Option(nil), s.vm))
@@ -87,9 +88,9 @@ func (s *session) run(values []goja.Value, args arguments) engine.EvalResult {
 	if input, ok := values[s.program.input].(*goja.Object); ok && args.state {
 		state, _ = input.Get(stateKey).(*goja.Object)
 	}
-	var before map[string]string
+	var before map[string]stored
 	if state != nil {
-		before = s.snapshot(state)
+		before = s.snapshot(state, args.docs[s.program.input])
 	}
 	value, failed := s.call(values)
 	if failed != nil {

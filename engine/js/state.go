@@ -6,26 +6,43 @@ import (
 	"strings"
 
 	"github.com/dop251/goja"
+	"github.com/tidwall/gjson"
 )
 
 // stateKey is the key of the input whose object transforms may change.
 const stateKey = "persistedState"
 
-// snapshot keeps the JSON of each key of the state before the call.
-func (s *session) snapshot(state *goja.Object) map[string]string {
-	before := make(map[string]string)
+// stored is a key of the state before the call: as this runtime writes it, and as it came,
+// which may have digits that a Number has not.
+type stored struct{ text, raw string }
+
+// snapshot keeps the JSON of each key of the state before the call. doc is the input that
+// holds it.
+func (s *session) snapshot(state *goja.Object, doc string) map[string]stored {
+	before := make(map[string]stored)
 	for _, key := range state.Keys() {
 		if text, ok, err := s.stringify(state.Get(key)); ok && err == nil {
-			before[key] = text
+			before[key] = stored{text, text}
 		}
 	}
+	gjson.Parse(doc).ForEach(func(name, object gjson.Result) bool {
+		if name.String() != stateKey {
+			return true
+		}
+		object.ForEach(func(key, value gjson.Result) bool {
+			if was, ok := before[key.String()]; ok {
+				before[key.String()] = stored{was.text, value.Raw}
+			}
+			return true
+		})
+		return true
+	})
 	return before
 }
 
 // state gives the JSON of the state after the call. Keys that are undefined are
-// gone. A value that is no JSON changes nothing, and a warning in the console
-// names it.
-func (s *session) state(state *goja.Object, before map[string]string) []byte {
+// gone. A value that is no JSON changes nothing, and a warning names it.
+func (s *session) state(state *goja.Object, before map[string]stored) []byte {
 	var b strings.Builder
 	b.WriteByte('{')
 	for _, key := range state.Keys() {
@@ -35,10 +52,10 @@ func (s *session) state(state *goja.Object, before map[string]string) []byte {
 		}
 		text, problem := s.stateValue(key, value)
 		if problem != "" {
-			s.log("warning: persistedState." + problem + " is no JSON and is left out")
+			s.warn("persistedState." + problem + " is no JSON and is left out")
 		}
-		if text == "" {
-			text = before[key]
+		if text == "" || text == before[key].text {
+			text = before[key].raw
 		}
 		if text == "" {
 			continue
@@ -99,4 +116,13 @@ func isJSON(v goja.Value) bool {
 		return !math.IsNaN(f) && !math.IsInf(f, 0)
 	}
 	return true
+}
+
+// maxWarnings bounds the warnings of one call.
+const maxWarnings = 10
+
+func (s *session) warn(text string) {
+	if len(s.warnings) < maxWarnings {
+		s.warnings = append(s.warnings, clip(text))
+	}
 }
