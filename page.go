@@ -28,6 +28,8 @@ type Page struct {
 	Done             bool            // the item ends here
 	EndedBy          string
 	Files            []File // kept with the page; Body describes them
+	// State is what a transform changed in the state; it is not read back with the page.
+	State *StateChange
 }
 
 // File is a file that a run made: a binary answer, an attachment, or what a transform put
@@ -79,7 +81,8 @@ type Result struct {
 	Step  *int
 	Body  json.RawMessage
 	Bytes int64
-	Files []File // that the outputTransform made
+	Files []File       // that the outputTransform made
+	State *StateChange // that the outputTransform made; it is not read back
 }
 
 // Finish is the end of a run.
@@ -96,6 +99,8 @@ type Finish struct {
 	// Alone says that nothing follows the run: it has no callback, no chained run and no
 	// state to be written back. Who does not know leaves it false.
 	Alone bool
+	// State is what a run that read its tool's state writes back; nil for one that did not.
+	State *StateWrite
 	Chain *Chain // the run that follows this one, recorded in the same transaction
 }
 

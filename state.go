@@ -37,3 +37,6 @@ type StateWrite struct {
 	Set     map[string]json.RawMessage
 	Removed []string
 }
+
+// Empty reports whether there is nothing to be written.
+func (w *StateWrite) Empty() bool { return w == nil || len(w.Set) == 0 && len(w.Removed) == 0 }

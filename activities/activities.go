@@ -46,6 +46,12 @@ type Pages interface {
 	WaitLeft(ctx context.Context, k stepwell.PageKey) (time.Duration, error)
 }
 
+// States reads what runs see of their tool's state.
+type States interface {
+	StartState(ctx context.Context, org, run string) (*stepwell.State, error)
+	StateChanges(ctx context.Context, org, run string, steps []int, from, before [2]int, visit func(step, item int, c *stepwell.StateChange)) error
+}
+
 // Claims keeps who has which request in flight.
 type Claims interface {
 	RenewWorker(ctx context.Context, worker string) error
@@ -61,6 +67,7 @@ type Store interface {
 	Pages
 	Claims
 	Systems
+	States
 	results.Store
 }
 

@@ -265,6 +265,10 @@ func (thrower) Check(_ context.Context, exprs []engine.Expression) ([]*engine.Ex
 	return make([]*engine.ExpressionError, len(exprs)), nil
 }
 
+func (thrower) Reads(_ context.Context, exprs []engine.Expression, _ string) ([]bool, error) {
+	return make([]bool, len(exprs)), nil
+}
+
 // worker is one worker process of a test.
 type worker struct {
 	*Activities
@@ -480,4 +484,12 @@ func TestSessionsInUseAreKept(t *testing.T) {
 	if !s.forgettable() || s.ctx.Err() == nil {
 		t.Error("a session that nobody uses is kept, or goes on")
 	}
+}
+
+func (m *memory) StartState(context.Context, string, string) (*stepwell.State, error) {
+	return &stepwell.State{Values: json.RawMessage(`{}`)}, nil
+}
+
+func (m *memory) StateChanges(context.Context, string, string, []int, [2]int, [2]int, func(int, int, *stepwell.StateChange)) error {
+	return nil
 }

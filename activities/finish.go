@@ -54,6 +54,9 @@ func (a *Activities) finishOnce(ctx context.Context, req FinishRequest, local bo
 			}
 			f.Status, f.Error, f.Result, err = stepwell.RunFailed, s.public(bad.Message), nil, nil
 		}
+		if err == nil && f.Status == stepwell.RunSuccess {
+			err = s.stateWrite(ctx, &f)
+		}
 		if err == nil {
 			err = a.chain(ctx, s, &f)
 		}
@@ -77,7 +80,7 @@ func (a *Activities) finishOnce(ctx context.Context, req FinishRequest, local bo
 // end writes the final status and tells this process about it.
 func (a *Activities) end(ctx context.Context, s *session, f stepwell.Finish) (FinishResult, error) {
 	run := s.known(f)
-	f.Alone = run.ToolID != "" && run.Options.WebhookURL == ""
+	f.Alone = run.ToolID != "" && run.Options.WebhookURL == "" && f.State.Empty()
 	var ended stepwell.Ended
 	fault.Point(fault.FinishUnsaved)
 	err := a.persist(ctx, s, func() (err error) {
@@ -238,7 +241,7 @@ func (a *Activities) output(ctx context.Context, s *session) (*stepwell.Result, 
 	}
 	t := s.tool.compiled
 	if t.Output != nil {
-		scope, err := s.scope(ctx, len(s.tool.def.Steps), nil, false)
+		scope, err := s.scope(ctx, len(s.tool.def.Steps), 0, nil, false)
 		if err != nil {
 			return nil, err
 		}
@@ -256,6 +259,7 @@ func (a *Activities) output(ctx context.Context, s *session) (*stepwell.Result, 
 				files[i].Key = engine.OutputFileKey(i)
 			}
 			result.Files = files
+			result.State, err = s.stateChange(ctx, t.Output, len(s.tool.def.Steps), 0, out)
 		}
 		return result, err
 	}
@@ -376,7 +380,10 @@ func (s *session) failedPull(step int) string {
 // one transaction: a plain success whose data is at hand.
 func (u *unit) endsRun(p *stepwell.Page) bool {
 	_, chains := u.s.run.Options.ChainTarget() // the finish alone makes the next run
-	return u.req.Last && p.Done && p.Page == 1 && p.Error == "" && len(p.Files) == 0 && !u.claimed && !chains && u.def.DataSelector == "" && u.key.Step == len(u.s.tool.def.Steps)-1
+	if chains || u.s.tool.writes {
+		return false
+	}
+	return u.req.Last && p.Done && p.Page == 1 && p.Error == "" && len(p.Files) == 0 && !u.claimed && u.def.DataSelector == "" && u.key.Step == len(u.s.tool.def.Steps)-1
 }
 
 // saveAndFinish stores the last page and ends the run with it. ended is false when the
@@ -403,6 +410,9 @@ func (u *unit) finishNow(ctx context.Context, p *stepwell.Page) (res PageResult,
 		return res, false, nil // the finish meets it again and reports it
 	}
 	f := stepwell.Finish{Org: u.key.Org, Run: u.key.Run, Status: stepwell.RunSuccess, Result: result, Last: p, LastKey: u.key}
+	if err := u.s.stateWrite(ctx, &f); err != nil {
+		return res, false, nil
+	}
 	done, err := u.a.end(ctx, u.s, f)
 	return PageResult{Outcome: done.Outcome}, err == nil && done.Outcome != Done, err
 }

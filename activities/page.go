@@ -178,7 +178,7 @@ func (u *unit) transform(ctx context.Context) (PageResult, error) {
 	if running, err := u.s.check(ctx); err != nil || !running {
 		return PageResult{Outcome: Gone}, err
 	}
-	scope, err := u.s.scope(ctx, u.key.Step, u.current, true)
+	scope, err := u.s.scope(ctx, u.key.Step, u.key.Item, u.current, true)
 	if err != nil {
 		return u.unbound(ctx, err)
 	}
@@ -188,6 +188,9 @@ func (u *unit) transform(ctx context.Context) (PageResult, error) {
 	}
 	p, err := u.transformed(out)
 	if err != nil {
+		return u.failed(ctx, err)
+	}
+	if p.State, err = u.s.stateChange(ctx, u.step, u.key.Step, u.key.Item, out); err != nil {
 		return u.failed(ctx, err)
 	}
 	return u.save(ctx, p)
@@ -243,6 +246,9 @@ func (u *unit) keep(ctx context.Context, p *stepwell.Page) (PageResult, error) {
 	}
 	u.s.running(began)
 	u.pull.at = began
+	if u.def.IsTransform() {
+		u.s.stateSaved(u.key.Step, u.key.Item, p.State)
+	}
 	if len(p.Files) > 0 {
 		u.s.hasFiles.Store(true)
 	}

@@ -17,7 +17,8 @@ func Plan(t *stepwell.Tool) []PlanStep {
 	for i := range t.Steps {
 		s := &t.Steps[i]
 		plan[i] = PlanStep{ID: s.ID, Effects: s.Effects(), Selects: s.DataSelector != "", Continue: s.ContinueOnFailure()}
-		if s.Concurrency > 1 && plan[i].Selects {
+		// Items of a transform run one after another over one state.
+		if s.Concurrency > 1 && plan[i].Selects && !s.IsTransform() {
 			plan[i].Concurrency = s.Concurrency
 		}
 	}

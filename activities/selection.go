@@ -94,7 +94,7 @@ func (a *Activities) choose(ctx context.Context, s *session, step int) (*stepwel
 	bad, err := s.tool.broken, error(nil)
 	if bad == nil {
 		var scope engine.Scope
-		if scope, err = s.scope(ctx, step, nil, false); err == nil {
+		if scope, err = s.scope(ctx, step, 0, nil, false); err == nil {
 			sel, err = s.tool.compiled.Steps[step].Select(s.ctx, a.Evaluator, scope)
 		}
 	}

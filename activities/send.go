@@ -26,7 +26,7 @@ func (u *unit) request(ctx context.Context) (PageResult, error) {
 		}
 	}
 	st := u.pageState()
-	scope, err := u.s.scope(ctx, u.key.Step, u.current, true)
+	scope, err := u.s.scope(ctx, u.key.Step, 0, u.current, true)
 	if err != nil {
 		return u.unbound(ctx, err)
 	}

@@ -44,6 +44,8 @@ type tool struct {
 	systems  []string // ids of those that its steps name
 	compiled *engine.Tool
 	broken   *engine.StepError
+	writers  []int // steps that can change the state
+	writes   bool  // they, or the outputTransform, can
 }
 
 // session is what this process knows of a run.
@@ -75,6 +77,7 @@ type session struct {
 	sending   sync.WaitGroup // requests in flight
 	pulls     map[pullKey]*pull
 	pruneAt   int // pulls at which those of items that are done are forgotten
+	state     runState
 	values    map[int]*results.Value
 	chosen    map[int]*chosen
 	bytes     int64
@@ -156,9 +159,13 @@ func (s *session) load(ctx context.Context, opened *stepwell.OpenRun, began time
 			return fmt.Errorf("credentials of run %s: not an object", r.ID)
 		}
 	}
+	s.tool = t
+	if err := s.startState(ctx); err != nil || s.isEnded() {
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.tool, s.secrets, s.statusAt = t, secrets, began
+	s.secrets, s.statusAt = secrets, began
 	s.hide(texts(secrets))
 	s.hook = s.hookScope(opened)
 	s.run = r
@@ -215,6 +222,7 @@ func (ss *sessions) tool(ctx context.Context, org string, key int64) (*tool, err
 	if t.broken != nil {
 		return t, nil // not kept: what took too long on a busy machine may compile later
 	}
+	t.findWriters()
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	if len(ss.tools) >= maxToolsKept {
@@ -305,7 +313,7 @@ func (s *session) check(ctx context.Context) (running bool, err error) {
 
 // scope is sourceData for one item of a step. Its errors are those of systems; with strict
 // the access token of the step's own system must be good.
-func (s *session) scope(ctx context.Context, step int, currentItem json.RawMessage, strict bool) (engine.Scope, error) {
+func (s *session) scope(ctx context.Context, step, item int, currentItem json.RawMessage, strict bool) (engine.Scope, error) {
 	systems, err := s.systems(ctx, step, strict)
 	if err != nil {
 		return nil, err
@@ -316,6 +324,7 @@ func (s *session) scope(ctx context.Context, step int, currentItem json.RawMessa
 	stored, credentials := engine.BindCredentials(systems, s.stepSystem(step), secrets)
 	return engine.SourceData(engine.Sources{
 		Inputs: s.run.Inputs, Results: &stepScope{s: s, before: step}, Stored: stored, Credentials: credentials, CurrentItem: currentItem, Hook: s.hook,
+		State: func(ctx context.Context) (json.RawMessage, error) { return s.stateBefore(ctx, step, item) },
 	}), nil
 }
 

@@ -281,7 +281,7 @@ func (r *runner) keep(res engine.TransformResult) {
 func (r *runner) scope(item json.RawMessage, system string) engine.Scope {
 	stored, credentials := engine.BindCredentials(r.in.Systems, system, r.in.Runtime)
 	return engine.SourceData(engine.Sources{
-		Inputs: r.in.Inputs, Results: r.done, Stored: stored, Credentials: credentials, CurrentItem: item, State: r.state,
+		Inputs: r.in.Inputs, Results: r.done, Stored: stored, Credentials: credentials, CurrentItem: item, State: func(context.Context) (json.RawMessage, error) { return r.state, nil },
 	})
 }
 

@@ -24,8 +24,8 @@ type Sources struct {
 	Credentials json.RawMessage
 	// CurrentItem is the item that a loop is at; nil counts as {}.
 	CurrentItem json.RawMessage
-	// State is persistedState; nil counts as {}.
-	State json.RawMessage
+	// State gives persistedState when it is asked for; nil counts as {}.
+	State func(context.Context) (json.RawMessage, error)
 	// Hook holds `__headers__` and `__rawBody__` or `__rawBodyBase64__` of a run
 	// that a hook started; nil otherwise. It may load the body when it is asked for.
 	Hook Scope
@@ -36,15 +36,14 @@ type Sources struct {
 // Build and Interpret put the pagination variables before the inputs themselves.
 func SourceData(src Sources) Scope {
 	reserved := MapScope{
-		"currentItem":    orEmpty(src.CurrentItem),
-		"credentials":    orEmpty(src.Credentials),
-		"persistedState": orEmpty(src.State),
+		"currentItem": orEmpty(src.CurrentItem),
+		"credentials": orEmpty(src.Credentials),
 	}
 	inputs := objectMap(src.Inputs)
 	for _, name := range stepwell.ReservedNames {
 		delete(inputs, name)
 	}
-	l := layers{reserved}
+	l := layers{reserved, stateScope(src.State)}
 	if src.Hook != nil {
 		l = append(l, src.Hook)
 	}
@@ -52,6 +51,24 @@ func SourceData(src Sources) Scope {
 		l = append(l, src.Results)
 	}
 	return append(l, src.Stored, inputs)
+}
+
+// stateScope is persistedState alone.
+type stateScope func(context.Context) (json.RawMessage, error)
+
+// Keys lists its one key.
+func (s stateScope) Keys() []string { return []string{stateKey} }
+
+// Get gives the state.
+func (s stateScope) Get(ctx context.Context, key string) (json.RawMessage, bool, error) {
+	if key != stateKey {
+		return nil, false, nil
+	}
+	if s == nil {
+		return emptyObj, true, nil
+	}
+	state, err := s(ctx)
+	return orEmpty(state), err == nil, err
 }
 
 func orEmpty(v json.RawMessage) json.RawMessage {

@@ -333,3 +333,12 @@ func (s *Step) ReadsState() bool { return s.readsState }
 
 // WritesState reports whether the step's code can change persistedState.
 func (s *Step) WritesState() bool { return s.run != nil && s.run.expr.State }
+
+// ChangedValues picks the values of the keys that a change sets.
+func ChangedValues(values map[string]json.RawMessage, c *stepwell.StateChange) map[string]json.RawMessage {
+	set := map[string]json.RawMessage{}
+	for key := range objectMap(c.Set) {
+		set[key] = values[key]
+	}
+	return set
+}

@@ -18,7 +18,7 @@ import (
 // counts the files.
 const insertPageWithFiles = `WITH page AS (` + insertPage + ` RETURNING 1)
 INSERT INTO files (org_id, run_id, step, item, page, key, filename, content_type, size, blob)
-SELECT $1, $2, $3, $4, $5, f.* FROM unnest($16::text[], $17::text[], $18::text[], $19::bigint[], $20::text[]) AS f
+SELECT $1, $2, $3, $4, $5, f.* FROM unnest($17::text[], $18::text[], $19::text[], $20::bigint[], $21::text[]) AS f
 WHERE EXISTS (SELECT 1 FROM page)`
 
 // insertOutputFiles stores the files of an outputTransform when the run is a success:

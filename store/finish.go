@@ -18,8 +18,8 @@ WHERE org_id = $1 AND id = $2 AND status = 'running' RETURNING started_at, compl
 
 // finishRunWithPage is insertPage and finishRun in one: none without the other.
 const finishRunWithPage = `WITH page AS (` + insertPage + ` RETURNING 1)
-UPDATE runs SET status = $16, error = $17, warnings = $18, completed_at = clock_timestamp(),
-       data_step = $19, data_bytes = $20, data_encoding = $21, data = $22, data_blob = $23
+UPDATE runs SET status = $17, error = $18, warnings = $19, completed_at = clock_timestamp(),
+       data_step = $20, data_bytes = $21, data_encoding = $22, data = $23, data_blob = $24
 WHERE org_id = $1 AND id = $2 AND status = 'running' AND EXISTS (SELECT 1 FROM page) RETURNING started_at, completed_at`
 
 // deleteOfEndedRun deletes what ends with a run, when it has ended.
@@ -79,6 +79,9 @@ func (e *ending) status(warnings []string) []any {
 func (e *ending) queueRest(b *pgx.Batch) {
 	if e.files != nil {
 		b.Queue(insertOutputFiles, e.files...)
+	}
+	if e.State != nil {
+		b.Queue(deleteRunState, e.Org, e.Run)
 	}
 	b.Queue(deleteOfEndedRun, e.Org, e.Run)
 }
@@ -149,6 +152,13 @@ func (s *Store) finishFollowed(ctx context.Context, tx pgx.Tx, e *ending) (out s
 		if err := s.chain(ctx, tx, e.Chain, &out); err != nil {
 			return out, err
 		}
+	}
+	if !e.State.Empty() {
+		warnings, err := writeBack(ctx, tx, e.Org, e.Run, e.State)
+		if err != nil {
+			return out, err
+		}
+		out.Warnings = append(out.Warnings, warnings...)
 	}
 	var b pgx.Batch
 	b.Queue(finishRun, append([]any{e.Org, e.Run}, e.status(out.Warnings)...)...).QueryRow(scanEnded(&out))

@@ -14,8 +14,8 @@ import (
 )
 
 const insertPage = `
-INSERT INTO pages (org_id, run_id, step, item, page, error, records, bytes, encoding, body, blob, next, cursor, done, ended_by)
-SELECT r.org_id, r.id, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15
+INSERT INTO pages (org_id, run_id, step, item, page, error, records, bytes, encoding, body, blob, next, cursor, done, ended_by, state)
+SELECT r.org_id, r.id, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16
 FROM runs r WHERE r.org_id = $1 AND r.id = $2 AND r.status = 'running'
 ON CONFLICT DO NOTHING`
 
@@ -25,8 +25,14 @@ func (s *Store) pageArgs(ctx context.Context, k stepwell.PageKey, p *stepwell.Pa
 	if err != nil {
 		return nil, nil, err
 	}
+	var state json.RawMessage
+	if !p.State.Empty() {
+		if state, err = json.Marshal(p.State); err != nil {
+			return nil, nil, err
+		}
+	}
 	args = []any{k.Org, k.Run, k.Step, k.Item, k.Page, null(p.Error), p.Records, int64(len(p.Body)),
-		body.encoding, body.inline, body.blob, nullJSON(p.Next), null(p.Cursor), p.Done, null(p.EndedBy)}
+		body.encoding, body.inline, body.blob, nullJSON(p.Next), null(p.Cursor), p.Done, null(p.EndedBy), nullJSON(state)}
 	return args, body.blob, nil
 }
 

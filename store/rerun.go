@@ -56,6 +56,9 @@ SELECT org_id, $3, headers, is_text, encoding, body, blob FROM hook_calls WHERE 
 		if err != nil {
 			return err
 		}
+		if _, err = tx.Exec(ctx, copyRunState, r.OrgID, r.RerunOf, r.ID); err != nil {
+			return err
+		}
 		_, err = tx.Exec(ctx, `
 INSERT INTO files (org_id, run_id, key, step, item, page, filename, content_type, size, blob)
 SELECT f.org_id, $3, f.key, s.step, f.item, f.page, f.filename, f.content_type, f.size, f.blob

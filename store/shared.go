@@ -23,11 +23,12 @@ const (
 
 // sharedPages copies the pages of an ended run's steps to a rerun, bodies by reference.
 const sharedPages = `
-INSERT INTO pages (org_id, run_id, step, item, page, error, records, bytes, encoding, body, blob, next, cursor, done, ended_by)
+INSERT INTO pages (org_id, run_id, step, item, page, error, records, bytes, encoding, body, blob, next, cursor, done, ended_by, state)
 SELECT p.org_id, $3, s.step, p.item, p.page, p.error, p.records, p.bytes, p.encoding,
        CASE WHEN octet_length(p.body) <= $7 THEN p.body END,
        CASE WHEN octet_length(p.body) > $7 THEN $8 || p.step || ':' || p.run_id ELSE p.blob END,
-       p.next, p.cursor, p.done, p.ended_by
+       p.next, p.cursor, p.done, p.ended_by,
+       CASE WHEN EXISTS (SELECT FROM run_states x WHERE x.org_id = $1 AND x.run_id = $2) THEN p.state END
 FROM unnest($4::int[], $5::int[], $6::bool[]) AS s (old, step, part)
 JOIN pages p ON p.org_id = $1 AND p.run_id = $2 AND p.step = s.old
 WHERE p.error IS NULL OR NOT s.part`

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -179,6 +180,67 @@ UPDATE tools SET state_floor = last.version FROM last WHERE org_id = $1 AND id =
 	return l.seq + 1, tx.SendBatch(ctx, &b).Close()
 }
 
+// writeBack writes what a run changed, in the transaction that ends it, and gives a
+// warning for everything that is discarded.
+func writeBack(ctx context.Context, tx pgx.Tx, org, run string, w *stepwell.StateWrite) (warnings []string, err error) {
+	const gone = "The run's changes to the state were discarded: its tool was deleted"
+	var tool string
+	if err := tx.QueryRow(ctx, `SELECT tool_id FROM runs WHERE org_id = $1 AND id = $2`, org, run).Scan(&tool); err != nil {
+		return nil, err
+	}
+	locked, err := lockState(ctx, tx, org, tool)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return []string{gone}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	// Another tool may have taken the id; under the lock it is known.
+	var deleted bool
+	if err := tx.QueryRow(ctx, `SELECT v.deleted FROM runs r JOIN tool_versions v ON v.key = r.tool_version
+		WHERE r.org_id = $1 AND r.id = $2`, org, run).Scan(&deleted); err != nil || deleted {
+		return []string{gone}, err
+	}
+	keys := append(slices.Collect(maps.Keys(w.Set)), w.Removed...)
+	versions, err := locked.changedSince(ctx, tx, -1, keys)
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(keys)
+	set, removed := maps.Clone(w.Set), []string(nil)
+	for _, key := range keys {
+		version, known := versions[key]
+		if version > w.Seq || !known && w.Seq < locked.floor {
+			warnings = append(warnings, fmt.Sprintf("The key '%s' of the state was changed by another while the run was going on; the run's change of it was discarded", key))
+			delete(set, key)
+		} else if _, ok := w.Set[key]; !ok {
+			removed = append(removed, key)
+		}
+	}
+	var total int
+	err = tx.QueryRow(ctx, `SELECT count(*) FROM state_keys WHERE org_id = $1 AND tool_id = $2 AND NOT key = ANY($3)`,
+		org, tool, append(slices.Collect(maps.Keys(set)), removed...)).Scan(&total)
+	if err != nil {
+		return nil, err
+	}
+	if total += len(set); total > stepwell.MaxStateKeys {
+		return []string{fmt.Sprintf("The run's changes to the state were discarded: it would have %d keys, and may have %d", total, stepwell.MaxStateKeys)}, nil
+	}
+	_, err = locked.write(ctx, tx, set, removed)
+	return warnings, err
+}
+
+// deleteRunState forgets what a successful run read. Of other runs it is kept: see copyRunState.
+const deleteRunState = `
+DELETE FROM run_states s USING runs r WHERE s.org_id = $1 AND s.run_id = $2 AND r.org_id = s.org_id AND r.id = s.run_id AND r.status = 'success'`
+
+// copyRunState lets a rerun that reuses changes of the state read what the run before it
+// read: then the changes fit, and a key that was written since is a conflict. It comes after
+// the pages; one that reuses no changes reads the state anew.
+const copyRunState = `
+INSERT INTO run_states (org_id, run_id, seq, state) SELECT s.org_id, $3, s.seq, s.state FROM run_states s
+WHERE s.org_id = $1 AND s.run_id = $2 AND EXISTS (SELECT FROM pages p WHERE p.org_id = $1 AND p.run_id = $3 AND p.state IS NOT NULL)`
+
 // StartState gives the state that a run reads: that of its tool when it is first asked
 // for, the same ever after. Of a tool that was deleted it is empty. It is nil when the run
 // has ended.
@@ -203,11 +265,11 @@ ON CONFLICT DO NOTHING`, org, run)
 }
 
 // StateChanges walks over what the transforms of a run changed in its state, in order:
-// those of the given steps that stand after one item of a step and before another.
-func (s *Store) StateChanges(ctx context.Context, org, run string, steps []int, after, before [2]int, visit func(step, item int, c *stepwell.StateChange)) error {
+// those of the given steps from one item of a step on and before another.
+func (s *Store) StateChanges(ctx context.Context, org, run string, steps []int, from, before [2]int, visit func(step, item int, c *stepwell.StateChange)) error {
 	rows, err := s.pool.Query(ctx, `SELECT step, item, state FROM pages
-		WHERE org_id = $1 AND run_id = $2 AND step = ANY($3) AND state IS NOT NULL AND (step, item) > ($4, $5) AND (step, item) < ($6, $7)
-		ORDER BY step, item`, org, run, steps, after[0], after[1], before[0], before[1])
+		WHERE org_id = $1 AND run_id = $2 AND step = ANY($3) AND state IS NOT NULL AND (step, item) >= ($4, $5) AND (step, item) < ($6, $7)
+		ORDER BY step, item`, org, run, steps, from[0], from[1], before[0], before[1])
 	if err != nil {
 		return s.wrap("read changes of a state", err)
 	}
