@@ -65,9 +65,10 @@ chaos: ROUNDS = 3
 chaos: ## runs under kills and stalls of every process, ROUNDS=3 times each; about ten minutes a round
 	$(GO) test ./e2e -run TestChaos -count 1 -timeout 6h -v -args -rounds $(ROUNDS)
 
-load: ## 2,000 runs under kills, 2,000 reads a second, overload, bad clients, upgrade and rollback; some minutes
-	$(GO) test ./e2e -run 'TestCluster|TestAnswers|TestReads|TestOverload|TestBadClients|TestUpgrade' -count 1 -parallel 1 -timeout 30m -v \
-		-args -cluster.runs 2000 -load.gets 2000 -load.lists 200 -load.runs 20 -load.for 30s -slack 0
+load: ## 2,000 runs and 2,000 webhooks under kills, 2,000 reads a second, overload, bad clients, upgrade and rollback; some minutes
+	$(GO) test ./e2e -run 'TestCluster|TestHooks|TestAnswers|TestReads|TestOverload|TestBadClients|TestUpgrade' -count 1 -parallel 1 -timeout 30m -v \
+		-args -cluster.runs 2000 -hook.calls 2000 -load.gets 2000 -load.lists 200 -load.runs 20 -load.for 30s -slack 0
+	$(GO) test ./internal/app -run 'TestSynchronousRunsOvertake' -count 1 -v -args -fair.runs 2000
 
 faults: ## dies at every passage of every crash point, restarts and looks; about ten minutes
 	$(GO) test ./internal/fault -count 1 -timeout 60m -run 'TestWalk$$' -walk
