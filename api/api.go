@@ -41,6 +41,7 @@ type Config struct {
 	Runner    Runner
 	Systems   Systems
 	Links     Links
+	Portal    Portal // may be nil: then there is none
 	EndUsers  EndUsers
 	Audit     Audit
 	// Ready looks at each thing that the service depends on, for GET /health/ready. It is

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"net/http"
 	"time"
 
 	"stepwell"
@@ -72,6 +73,13 @@ type Systems interface {
 type Links interface {
 	Seal(plaintext []byte, place ...string) ([]byte, error)
 	Open(sealed []byte, place ...string) ([]byte, error)
+}
+
+// Portal serves the pages on which end users connect systems.
+type Portal interface {
+	// ServePortal answers a request, whose trace id it shows where something went wrong,
+	// and says with which status.
+	ServePortal(w http.ResponseWriter, r *http.Request, trace string) (status int)
 }
 
 // ToolQuery asks for a page of tools.

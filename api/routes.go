@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"sort"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/gorilla/mux"
@@ -12,6 +13,9 @@ import (
 
 // prefix stands before every path.
 const prefix = "/v1"
+
+// portalPath is where the pages for people begin; they are no part of the interface.
+const portalPath = prefix + "/portal"
 
 // bodyUse says what a route does with a request body.
 type bodyUse int
@@ -148,6 +152,12 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path, ok := canonicalPath(r.URL)
 	if !ok {
 		a.refuse(w, r, errNoPath, nil)
+		return
+	}
+	if a.Portal != nil && (path == portalPath || strings.HasPrefix(path, portalPath+"/")) {
+		started := time.Now()
+		status := a.Portal.ServePortal(w, r, traceOf(r, ""))
+		a.Measure(r.Method, "/portal", status, time.Since(started))
 		return
 	}
 	u := *r.URL

@@ -11,9 +11,6 @@ import (
 	"stepwell/internal/secret"
 )
 
-// portalSessionLife is how long a portal session lasts: the interface's decisions.
-const portalSessionLife = time.Hour
-
 // EndUsers implements api.EndUsers.
 type EndUsers struct{ s *Service }
 
@@ -86,25 +83,6 @@ func (e *EndUsers) Access(ctx context.Context, org, id string, t *stepwell.Tool,
 func (e *EndUsers) PortalLink(ctx context.Context, org, id string) (token string, expires time.Time, err error) {
 	token, expires = rand.Text(), time.Now().Add(e.s.PortalLinkLife)
 	return token, expires, e.s.Store.PutPortalLink(ctx, org, id, portalHash(token), expires)
-}
-
-// PortalLinkOwner says whose portal link a token is; KindUnauthorized when it is none, or
-// none any more.
-func (e *EndUsers) PortalLinkOwner(ctx context.Context, token string) (org, id string, err error) {
-	return e.s.Store.PortalLink(ctx, portalHash(token))
-}
-
-// OpenPortal exchanges the token of a portal link for a session, which goes on for an hour
-// whatever becomes of the link.
-func (e *EndUsers) OpenPortal(ctx context.Context, token string) (session string, expires time.Time, err error) {
-	session, expires = rand.Text(), time.Now().Add(portalSessionLife)
-	return session, expires, e.s.Store.OpenPortalSession(ctx, portalHash(token), portalHash(session), expires)
-}
-
-// PortalSession says whose portal session this is; KindUnauthorized when it is none, or
-// over.
-func (e *EndUsers) PortalSession(ctx context.Context, session string) (org, id string, err error) {
-	return e.s.Store.PortalSession(ctx, portalHash(session))
 }
 
 // portalHash is the form in which tokens of links and sessions are stored: they have 130

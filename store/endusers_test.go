@@ -164,27 +164,27 @@ func TestPortalLinks(t *testing.T) {
 	}
 	link("one", hour)
 	for range 2 { // a link may be used again
-		org, id, err := ts.PortalLink(ctx, []byte("one"))
-		if err != nil || org != ts.org || id != u.ID {
-			t.Errorf("the link is of %s in %s (%v)", id, org, err)
+		g, err := ts.PortalLink(ctx, []byte("one"))
+		if err != nil || g.OrgID != ts.org || g.EndUserID != u.ID {
+			t.Errorf("the link is of %+v (%v)", g, err)
 		}
 	}
 	ts.noError(open("one", "first", hour))
 	ts.noError(open("one", "second", hour))
 	link("two", hour)
 	wantKind(t, "a replaced link", open("one", "third", hour), stepwell.KindUnauthorized)
-	_, _, err := ts.PortalLink(ctx, []byte("one"))
+	_, err := ts.PortalLink(ctx, []byte("one"))
 	wantKind(t, "a replaced link that is read", err, stepwell.KindUnauthorized)
 	for _, session := range []string{"first", "second"} { // opened earlier: they end with their hour
-		if org, id, err := ts.PortalSession(ctx, []byte(session)); err != nil || org != ts.org || id != u.ID {
-			t.Errorf("session %s is of %s in %s (%v)", session, id, org, err)
+		if g, err := ts.PortalSession(ctx, []byte(session)); err != nil || g.OrgID != ts.org || g.EndUserID != u.ID {
+			t.Errorf("session %s is of %+v (%v)", session, g, err)
 		}
 	}
 	link("three", time.Now().Add(-time.Second))
 	wantKind(t, "an expired link", open("three", "third", hour), stepwell.KindUnauthorized)
 	link("four", hour)
 	ts.noError(open("four", "over", time.Now().Add(-time.Second)))
-	_, _, err = ts.PortalSession(ctx, []byte("over"))
+	_, err = ts.PortalSession(ctx, []byte("over"))
 	wantKind(t, "a session that is over", err, stepwell.KindUnauthorized)
 	ts.noError(open("four", "last", hour))
 	if n := ts.count(`SELECT count(*) FROM portal_sessions`); n != 3 {

@@ -163,13 +163,25 @@ CREATE TABLE portal_links (
     org_id text NOT NULL,
     end_user_id uuid NOT NULL,
     hash bytea NOT NULL,
-    expires_at timestamp with time zone NOT NULL
+    expires_at timestamp with time zone NOT NULL,
+    replaced_at timestamp with time zone
 );
 
 CREATE TABLE portal_sessions (
     hash bytea NOT NULL,
     org_id text NOT NULL,
     end_user_id uuid NOT NULL,
+    expires_at timestamp with time zone NOT NULL
+);
+
+CREATE TABLE portal_signins (
+    state bytea NOT NULL,
+    session bytea NOT NULL,
+    org_id text NOT NULL,
+    end_user_id uuid NOT NULL,
+    system_id text NOT NULL,
+    environment text NOT NULL,
+    sealed bytea NOT NULL,
     expires_at timestamp with time zone NOT NULL
 );
 
@@ -385,13 +397,13 @@ ALTER TABLE ONLY pages
     ADD CONSTRAINT pages_pkey PRIMARY KEY (org_id, run_id, step, item, page);
 
 ALTER TABLE ONLY portal_links
-    ADD CONSTRAINT portal_links_hash_key UNIQUE (hash);
-
-ALTER TABLE ONLY portal_links
-    ADD CONSTRAINT portal_links_pkey PRIMARY KEY (org_id, end_user_id);
+    ADD CONSTRAINT portal_links_pkey PRIMARY KEY (hash);
 
 ALTER TABLE ONLY portal_sessions
     ADD CONSTRAINT portal_sessions_pkey PRIMARY KEY (hash);
+
+ALTER TABLE ONLY portal_signins
+    ADD CONSTRAINT portal_signins_pkey PRIMARY KEY (state);
 
 ALTER TABLE ONLY run_credentials
     ADD CONSTRAINT run_credentials_pkey PRIMARY KEY (org_id, run_id);
@@ -451,7 +463,11 @@ CREATE INDEX end_users_newest ON end_users USING btree (org_id, created_at DESC,
 
 CREATE INDEX hook_keys_oldest ON hook_keys USING btree (created_at);
 
+CREATE UNIQUE INDEX portal_links_current ON portal_links USING btree (org_id, end_user_id) WHERE (replaced_at IS NULL);
+
 CREATE INDEX portal_sessions_by_end_user ON portal_sessions USING btree (org_id, end_user_id);
+
+CREATE INDEX portal_signins_by_session ON portal_signins USING btree (session);
 
 CREATE INDEX runs_aborted ON runs USING btree (completed_at) WHERE (status = 'aborted'::text);
 
@@ -516,6 +532,9 @@ ALTER TABLE ONLY portal_links
 
 ALTER TABLE ONLY portal_sessions
     ADD CONSTRAINT portal_sessions_org_id_end_user_id_fkey FOREIGN KEY (org_id, end_user_id) REFERENCES end_users(org_id, id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY portal_signins
+    ADD CONSTRAINT portal_signins_session_fkey FOREIGN KEY (session) REFERENCES portal_sessions(hash) ON DELETE CASCADE;
 
 ALTER TABLE ONLY run_credentials
     ADD CONSTRAINT run_credentials_org_id_run_id_fkey FOREIGN KEY (org_id, run_id) REFERENCES runs(org_id, id) ON DELETE CASCADE;

@@ -13,5 +13,6 @@ var sealedTables = []sealedTable{
 	{"run_credentials", []string{"org_id", "run_id"}},
 	{"systems", []string{"org_id", "id", "environment"}},
 	{"end_user_credentials", []string{"org_id", "end_user_id", "system_id"}},
+	{"portal_signins", []string{"state"}},
 	{"webhook_secrets", []string{"org_id", "id"}},
 }

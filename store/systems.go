@@ -17,10 +17,11 @@ import (
 
 const systemColumns = `org_id, id, environment, name, url, multi_tenancy_mode, credential_keys, metadata, sealed, created_at, updated_at`
 
-func (s *Store) scanSystem(row pgx.Row) (*stepwell.System, error) {
+// scanSystem reads systemColumns, and more behind them.
+func (s *Store) scanSystem(row pgx.Row, more ...any) (*stepwell.System, error) {
 	var y stepwell.System
 	var metadata, sealed []byte
-	err := row.Scan(&y.OrgID, &y.ID, &y.Environment, &y.Name, &y.URL, &y.MultiTenancyMode, &y.CredentialKeys, &metadata, &sealed, &y.CreatedAt, &y.UpdatedAt)
+	err := row.Scan(append([]any{&y.OrgID, &y.ID, &y.Environment, &y.Name, &y.URL, &y.MultiTenancyMode, &y.CredentialKeys, &metadata, &sealed, &y.CreatedAt, &y.UpdatedAt}, more...)...)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, stepwell.NotFound("System")
 	}
@@ -218,15 +219,25 @@ WHERE y.org_id = $1 AND y.id = ANY($2) ORDER BY y.id, y.environment = $3 DESC`, 
 // PutEndUserCredentials replaces what an end user connected to a system. The end user
 // must exist: KindNotFound.
 func (s *Store) PutEndUserCredentials(ctx context.Context, org, endUser, system string, values map[string]string) error {
+	return s.putEndUserCredentials(ctx, org, endUser, system, values, false)
+}
+
+// PutEndUserToken is PutEndUserCredentials for credentials that hold an access token that
+// was obtained just now.
+func (s *Store) PutEndUserToken(ctx context.Context, org, endUser, system string, values map[string]string) error {
+	return s.putEndUserCredentials(ctx, org, endUser, system, values, true)
+}
+
+func (s *Store) putEndUserCredentials(ctx context.Context, org, endUser, system string, values map[string]string, obtained bool) error {
 	sealed, err := s.sealCredentials(values, stepwell.CredentialPlace{Org: org, System: system, EndUser: endUser})
 	if err != nil {
 		return err
 	}
 	tag, err := s.pool.Exec(ctx, `
-INSERT INTO end_user_credentials (org_id, end_user_id, system_id, sealed)
-SELECT u.org_id, u.id, $3, $4 FROM end_users u WHERE u.org_id = $1 AND u.id = $2
+INSERT INTO end_user_credentials (org_id, end_user_id, system_id, sealed, token_at)
+SELECT u.org_id, u.id, $3, $4, CASE WHEN $5 THEN clock_timestamp() END FROM end_users u WHERE u.org_id = $1 AND u.id = $2
 ON CONFLICT (org_id, end_user_id, system_id) DO UPDATE
-SET sealed = excluded.sealed, token_at = NULL, updated_at = clock_timestamp()`, org, endUser, system, sealed)
+SET sealed = excluded.sealed, token_at = excluded.token_at, updated_at = clock_timestamp()`, org, endUser, system, sealed, obtained)
 	if err == nil && tag.RowsAffected() == 0 {
 		return stepwell.NotFound("End user")
 	}

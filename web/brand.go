@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"stepwell"
 )
 
 // Brand is how an organization's pages look.
@@ -94,7 +96,7 @@ func (b *Brand) readLogo(dir, path string) (err error) {
 }
 
 // brand gives the look of an end user's organization; that of none before it is known.
-func (h *Handler) brand(g *Guest) Brand {
+func (h *Handler) brand(g *stepwell.Guest) Brand {
 	var b Brand
 	if g != nil {
 		if found := h.Brands[g.OrgID]; found != nil {

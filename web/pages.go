@@ -45,7 +45,7 @@ type layout struct {
 	Style   string // version of the stylesheet
 	Brand   Brand
 	Title   string
-	Guest   *Guest
+	Guest   *stepwell.Guest
 	Entered bool // there is a session
 	Page    any
 }
@@ -113,7 +113,7 @@ func (h *Handler) render(v *visit, status int, name string, page any) error {
 	v.guard()
 	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	v.w.Header().Set("Content-Length", strconv.Itoa(b.Len()))
-	v.w.WriteHeader(status)
+	v.start(status)
 	_, _ = v.w.Write(b.Bytes()) // nobody is there to be told when this fails
 	return nil
 }
@@ -151,13 +151,13 @@ func (h *Handler) explain(err error) errorPage {
 		e = &stepwell.Error{}
 	}
 	switch e.Code {
-	case CodeLinkUnknown:
+	case stepwell.CodeLinkUnknown:
 		return errorPage{Heading: "This link does not work", What: "It may have been cut off when it was copied, or it was never valid.", Next: "Copy the whole link from the message that you received. If that does not help: " + newLink}
-	case CodeLinkExpired:
+	case stepwell.CodeLinkExpired:
 		return errorPage{Heading: "This link has expired", What: "For your safety, links work for a limited time only.", Next: newLink}
-	case CodeLinkReplaced:
+	case stepwell.CodeLinkReplaced:
 		return errorPage{Heading: "There is a newer link", What: "This link stopped working when a newer one was made for you.", Next: "Use the newest link that you received. If you have none: " + newLink}
-	case CodeSessionEnded:
+	case stepwell.CodeSessionEnded:
 		return errorPage{Heading: "Your visit has ended", What: "For your safety, a visit lasts at most an hour. What you saved before is still there.", Next: "Open your link again. If it has expired: " + newLink}
 	case errForeign.Code:
 		return errorPage{Heading: "This request was refused", What: "It did not come from a page of this portal, so nothing was changed.", Next: "Open your link again and use the forms that you find there. If you came from another website, that website may not mean well.", Back: true}
@@ -206,6 +206,7 @@ func (h *Handler) asset(v *visit, rest string) bool {
 	v.guard()
 	v.w.Header().Set("Content-Type", kind)
 	v.w.Header().Set("Cache-Control", "public, max-age=86400")
+	v.start(http.StatusOK)
 	_, _ = v.w.Write(content)
 	return true
 }

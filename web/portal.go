@@ -16,22 +16,6 @@ import (
 // Path is where the portal is, below the API's base.
 const Path = "/portal"
 
-// Codes of the errors of a Portal that have a page of their own.
-const (
-	CodeLinkUnknown  = "link_unknown"
-	CodeLinkExpired  = "link_expired"
-	CodeLinkReplaced = "link_replaced"
-	CodeSessionEnded = "session_ended"
-)
-
-// Guest is the end user whom a link or a session is for.
-type Guest struct {
-	OrgID     string
-	OrgName   string
-	EndUserID string
-	Name      string // of the end user, or their e-mail address; may be empty
-}
-
 // System is one system that the end user may connect.
 type System struct {
 	ID        string
@@ -47,25 +31,25 @@ type System struct {
 // any other is an internal error. Tokens and sessions are secrets.
 type Portal interface {
 	// Look says whom a link is for, without using it. Errors have the codes of links.
-	Look(ctx context.Context, token string) (*Guest, error)
+	Look(ctx context.Context, token string) (*stepwell.Guest, error)
 	// Open exchanges a link's token for a session.
-	Open(ctx context.Context, token string) (session string, expires time.Time, guest *Guest, err error)
-	// Session finds the end user of a session; CodeSessionEnded when it is over.
-	Session(ctx context.Context, session string) (*Guest, error)
+	Open(ctx context.Context, token string) (session string, expires time.Time, err error)
+	// Session finds the end user of a session; stepwell.CodeSessionEnded when it is over.
+	Session(ctx context.Context, session string) (*stepwell.Guest, error)
 	// Close ends a session.
 	Close(ctx context.Context, session string) error
 	// Systems lists what the end user may connect, by name.
-	Systems(ctx context.Context, g *Guest) ([]System, error)
+	Systems(ctx context.Context, g *stepwell.Guest) ([]System, error)
 	// Save stores credentials of the end user for a system, one for each of its keys.
-	Save(ctx context.Context, g *Guest, system string, values map[string]string, trace string) error
+	Save(ctx context.Context, g *stepwell.Guest, system string, values map[string]string, trace string) error
 	// Remove deletes them.
-	Remove(ctx context.Context, g *Guest, system, trace string) error
+	Remove(ctx context.Context, g *stepwell.Guest, system, trace string) error
 	// Authorize begins the sign-in at a system: it gives the address to send the browser
 	// to. The way back is redirect, an address of this portal.
-	Authorize(ctx context.Context, session, system, redirect string) (address string, err error)
+	Authorize(ctx context.Context, g *stepwell.Guest, session, system, redirect string) (address string, err error)
 	// Authorized ends it: it checks that state belongs to the session, and exchanges the
-	// code. Without a code, denied is what the system said instead.
-	Authorized(ctx context.Context, session, state, code, redirect, trace string) (system string, err error)
+	// code, which is empty when the system refused. KindInvalid says why nothing came of it.
+	Authorized(ctx context.Context, g *stepwell.Guest, session, state, code, redirect, trace string) (system string, err error)
 }
 
 // Config is what the pages are made of. Portal is required.
@@ -75,8 +59,6 @@ type Config struct {
 	Brands    Brands // how organizations want their pages to look; nil: all alike
 	Contact   string // whom to ask, as the pages say it; default: whoever sent the link
 	Log       *zap.Logger
-	// Trace gives a request's trace id, which its answer carries.
-	Trace func(r *http.Request) string
 }
 
 // Limits of the pages.
@@ -113,24 +95,27 @@ type visit struct {
 	root    string // path of the portal
 	base    string // public address of the portal
 	trace   string
+	status  int // of the answer, once there is one
 	session string
-	guest   *Guest // of the session, or of the link
+	guest   *stepwell.Guest // of the session, or of the link
 }
 
-// ServeHTTP answers a request whose path begins with the API's prefix and Path.
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// ServePortal answers a request whose path begins with the API's prefix and Path, and
+// says with which status. Its trace id is shown where something went wrong.
+func (h *Handler) ServePortal(w http.ResponseWriter, r *http.Request, trace string) (status int) {
 	prefix, rest, _ := strings.Cut(r.URL.Path, Path)
-	v := &visit{w: w, r: r, root: prefix + Path, base: h.base(r, prefix+Path), trace: h.Trace(r)}
-	w.Header().Set("X-Trace-Id", v.trace)
+	v := &visit{w: w, r: r, root: prefix + Path, base: h.base(r, prefix+Path), trace: trace}
+	defer func() { status = v.status }()
+	w.Header().Set("X-Trace-Id", trace)
 	if h.asset(v, rest) {
-		return
+		return 0
 	}
 	select {
 	case h.slots <- struct{}{}:
 		defer func() { <-h.slots }()
 	default:
 		h.fail(v, stepwell.Errorf(stepwell.KindUnavailable, "overloaded", "Too many people are here at the moment"))
-		return
+		return 0
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), pageTimeout)
 	defer cancel()
@@ -144,6 +129,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := h.serve(v, strings.Split(strings.Trim(rest, "/"), "/")); err != nil {
 		h.fail(v, err)
 	}
+	return 0
 }
 
 // base is the public address of the portal: what the browser knows it by.
@@ -222,7 +208,7 @@ func (h *Handler) link(v *visit) (err error) {
 
 // look is Portal.Look, but for who tries too many links that are none. A good link is
 // never refused for what others try.
-func (h *Handler) look(v *visit, token string) (*Guest, error) {
+func (h *Handler) look(v *visit, token string) (*stepwell.Guest, error) {
 	guest, err := h.Portal.Look(v.r.Context(), token)
 	if stepwell.KindOf(err) == stepwell.KindNotFound && !h.tries.may("link "+address(v.r)) {
 		return nil, errTooMany
@@ -236,11 +222,10 @@ func (h *Handler) open(v *visit) error {
 	if _, err := h.look(v, token); err != nil {
 		return err
 	}
-	session, expires, guest, err := h.Portal.Open(v.r.Context(), token)
+	session, expires, err := h.Portal.Open(v.r.Context(), token)
 	if err != nil {
 		return err
 	}
-	v.guest = guest
 	v.setCookie(session, expires)
 	return v.to("/systems", nil)
 }
@@ -372,7 +357,7 @@ func (h *Handler) authorize(v *visit, id string) error {
 	if !h.tries.may("save " + v.session) {
 		return errTooMany
 	}
-	target, err := h.Portal.Authorize(v.r.Context(), v.session, id, v.callback())
+	target, err := h.Portal.Authorize(v.r.Context(), v.guest, v.session, id, v.callback())
 	if err != nil {
 		return err
 	}
@@ -389,7 +374,7 @@ func (h *Handler) authorized(v *visit) error {
 	if !h.tries.may("save " + v.session) {
 		return errTooMany
 	}
-	id, err := h.Portal.Authorized(v.r.Context(), v.session, q.Get("state"), q.Get("code"), v.callback(), v.trace)
+	id, err := h.Portal.Authorized(v.r.Context(), v.guest, v.session, q.Get("state"), q.Get("code"), v.callback(), v.trace)
 	if err != nil {
 		return err
 	}

@@ -48,6 +48,8 @@ func (v *visit) parse() error {
 	if kind, _, _ := strings.Cut(v.r.Header.Get("Content-Type"), ";"); strings.TrimSpace(strings.ToLower(kind)) != "application/x-www-form-urlencoded" {
 		return errForm
 	}
+	// Not every server lets its deadline be set; those that do not have one of their own.
+	_ = http.NewResponseController(v.w).SetReadDeadline(time.Now().Add(pageTimeout))
 	v.r.Body = http.MaxBytesReader(v.w, v.r.Body, maxForm)
 	err := v.r.ParseForm()
 	var large *http.MaxBytesError
@@ -71,7 +73,7 @@ func (v *visit) parse() error {
 func (h *Handler) enter(v *visit) error {
 	c, err := v.r.Cookie(cookieName)
 	if err != nil || c.Value == "" {
-		return stepwell.Errorf(stepwell.KindUnauthorized, CodeSessionEnded, "Your visit has ended")
+		return stepwell.Errorf(stepwell.KindUnauthorized, stepwell.CodeSessionEnded, "Your visit has ended")
 	}
 	v.session = c.Value
 	v.guest, err = h.Portal.Session(v.r.Context(), v.session)
@@ -93,8 +95,14 @@ func (v *visit) to(path string, q url.Values) error {
 	}
 	v.guard()
 	v.w.Header().Set("Location", target)
-	v.w.WriteHeader(http.StatusSeeOther)
+	v.start(http.StatusSeeOther)
 	return nil
+}
+
+// start sends the status.
+func (v *visit) start(status int) {
+	v.status = status
+	v.w.WriteHeader(status)
 }
 
 // guard says what a browser may do with an answer: nothing but show it.

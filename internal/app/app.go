@@ -30,6 +30,7 @@ import (
 	"stepwell/internal/tracing"
 	"stepwell/service"
 	"stepwell/store"
+	"stepwell/web"
 	"stepwell/workflows"
 )
 
@@ -192,18 +193,24 @@ func (n *Node) assemble(parts Parts) error {
 	if sc.ListenURL == "" {
 		sc.ListenURL = cfg.DatabaseURL
 	}
+	if err := n.makeSender(); err != nil {
+		return err
+	}
 	if parts.Worker {
-		if err := n.makeWorker(&sc); err != nil {
-			return err
-		}
+		n.makeWorker(&sc)
 	}
 	n.Service = service.New(sc)
 	n.ready = newReadiness(n.store, sc.Workflows, n.evaluator)
 	n.watch(parts)
 	if parts.Server {
+		brands, err := web.ReadBrands(cfg.Brands)
+		if err != nil {
+			return fmt.Errorf("STEPWELL_BRANDS: %w", err)
+		}
+		portal := web.New(web.Config{Portal: n.Service.Portal(n.sender), PublicURL: cfg.PublicURL, Brands: brands, Contact: cfg.PortalContact, Log: n.log})
 		n.http = api.NewServer(cfg.Listen, api.New(api.Config{
 			Keys: n.Service.Keys(), Tools: n.Service.Tools(), Validator: n.Service, Runs: n.Service, Runner: n.Service, Links: n.ring, Systems: n.Service.Systems(),
-			States: n.Service.States(), EndUsers: n.Service.EndUsers(), Audit: n.Service.Audit(),
+			States: n.Service.States(), EndUsers: n.Service.EndUsers(), Audit: n.Service.Audit(), Portal: portal,
 			Ready: n.ready.checks, Tracer: n.tracer, Measure: n.metrics.HTTP,
 			Log: n.log, SyncWait: cfg.SyncWait, MaxBody: cfg.MaxBody, PublicURL: cfg.PublicURL, Notice: cfg.Notice,
 			MaxInFlight: cfg.MaxInFlight, MaxWaiting: cfg.MaxWaiting,
@@ -212,7 +219,8 @@ func (n *Node) assemble(parts Parts) error {
 	return nil
 }
 
-func (n *Node) makeWorker(sc *service.Config) (err error) {
+// makeSender makes the client to the outside: of the worker, and of sign-ins in the portal.
+func (n *Node) makeSender() (err error) {
 	cfg := n.Config
 	refuse := []string{cfg.TemporalAddress, store.Address(cfg.DatabaseURL)}
 	if n.listener != nil {
@@ -222,18 +230,18 @@ func (n *Node) makeWorker(sc *service.Config) (err error) {
 		refuse = append(refuse, a.listener.Addr().String())
 	}
 	n.sender, err = outbound.New(outbound.Config{Mode: cfg.Egress, Allow: cfg.EgressAllow, Refuse: refuse, MaxAnswer: cfg.MaxAnswer})
-	if err != nil {
-		return err
-	}
+	return err
+}
+
+func (n *Node) makeWorker(sc *service.Config) {
 	sc.Worker = uuid.NewString()
 	n.activities = activities.New(activities.Config{
 		Worker: sc.Worker, Store: n.store, Evaluator: n.evaluator, Sender: n.sender, Log: n.log,
 		Masker:   func(secrets []string) func(string) string { return secret.NewMasker(secrets).Mask },
 		Ended:    func(r *stepwell.Run) { n.Service.Ended(r) },
-		BlobWait: cfg.BlobWait, Metrics: n.metrics, Tracer: n.tracer,
+		BlobWait: n.Config.BlobWait, Metrics: n.metrics, Tracer: n.tracer,
 	})
 	sc.Local = n.activities
-	return nil
 }
 
 // run starts everything that was made.

@@ -16,7 +16,9 @@ workflows              < . activities
 store                  < .
 api/v1                 <
 api                    < . api/v1 internal/oauth internal/secret internal/tracing
-service                < . api engine results store workflows internal/secret internal/fault internal/metrics
+service                < . api web engine results store workflows internal/oauth internal/secret internal/fault internal/metrics
+
+web                    < .
 
 client                 < api/v1
 docs                   <

@@ -29,6 +29,8 @@ type Config struct {
 	Egress          string        `env:"EGRESS" default:"private" help:"where requests may go: private, public or allowlist"`
 	EgressAllow     []string      `env:"EGRESS_ALLOW" help:"hosts, host:port or CIDRs of the allowlist, separated by commas"`
 	PublicURL       string        `env:"PUBLIC_URL" help:"public address of the API with /v1, for links; default: the request's Host"`
+	Brands          string        `env:"BRANDS" help:"JSON file of how organizations want the portal to look: {\"<id or name>\": {\"name\", \"logo\", \"colour\"}}"`
+	PortalContact   string        `env:"PORTAL_CONTACT" help:"whom the portal tells end users to ask, such as support@example.com; default: whoever sent the link"`
 	Notice          string        `env:"NOTICE" help:"text of important_notice in runs"`
 	SyncWait        time.Duration `env:"SYNC_WAIT" default:"5m" help:"how long a synchronous caller waits before it gets 202"`
 	MaxBody         int64         `env:"MAX_BODY" default:"16777216" help:"bytes of a request body"`

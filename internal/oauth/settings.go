@@ -47,6 +47,12 @@ var public = []string{GrantType, TokenURL, AuthURL, Scopes, ExpiresAt}
 // last fifth of its life.
 const maxMargin = time.Minute
 
+// Keeps reports whether a credential of a system that uses OAuth is a setting or a token,
+// which nobody is asked for; an end user may have a client of their own.
+func Keeps(key string) bool {
+	return slices.Contains(public, key) || key == AccessToken || key == RefreshToken
+}
+
 // Settings are the OAuth settings of a bound system.
 type Settings struct {
 	GrantType, ClientID, ClientSecret, TokenURL, AuthURL, Scopes string
