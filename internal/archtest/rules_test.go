@@ -47,6 +47,7 @@ cmd/worker             < engine/js internal/app
 cmd/stepwell           < engine/js internal/app internal/app/dev internal/cli internal/config internal/logging
 
 e2e                    < *
+e2e/portal             < *
 bench                  < * internal/devstack internal/devstack/stacktest internal/demo
 `
 
