@@ -89,7 +89,7 @@ func (w *eventWriter) run(a *API, run *stepwell.Run, req *request) error {
 	if p := wireProgress(run); p != nil {
 		id := fmt.Sprintf("%s/%s.%d.%d.%d.%d", run.Status, run.Progress.Step, p.Item, p.Page, p.Items, p.Bytes)
 		if p.WaitingFor != nil {
-			id += p.WaitingFor.Until.UTC().Format(".150405.000")
+			id += "." + waitID(run.Progress.WaitingFor)
 		}
 		if id != string(w.seen) {
 			if err := w.event(&out, "progress", id, p); err != nil {
@@ -101,6 +101,15 @@ func (w *eventWriter) run(a *API, run *stepwell.Run, req *request) error {
 		return err
 	}
 	return w.to.push()
+}
+
+// waitID tells one wait of a run from another: by its end, or its reason when nobody knows
+// that.
+func waitID(w *stepwell.Waiting) string {
+	if w.Until.IsZero() {
+		return w.Reason
+	}
+	return w.Until.UTC().Format("150405.000")
 }
 
 func (w *eventWriter) event(out *bytes.Buffer, name, id string, data any) error {

@@ -73,35 +73,6 @@ func (s *Service) read(ctx context.Context, org, id string) (*stepwell.Run, erro
 	return run, err
 }
 
-// progress says how far a run is, from what it stored.
-func (s *Service) progress(ctx context.Context, run *stepwell.Run) (*stepwell.Progress, error) {
-	ref := store.RunRef{Org: run.OrgID, Run: run.ID}
-	if p, ok := s.reached.get(ref); ok {
-		return p, nil
-	}
-	sums, err := s.Store.Summaries(ctx, run.OrgID, run.ID)
-	if err != nil {
-		return nil, err
-	}
-	p := &stepwell.Progress{}
-	if len(run.Tool.Steps) > 0 {
-		p.Step = run.Tool.Steps[0].ID
-	}
-	for _, sum := range sums {
-		p.Items += sum.Records
-		p.Bytes += sum.Bytes
-	}
-	if len(sums) > 0 {
-		last := sums[len(sums)-1]
-		p.Step, p.Page, p.Item = run.Tool.Steps[last.Step].ID, last.LastPage, last.LastItem
-	}
-	if p.WaitingFor, err = s.Store.Waiting(ctx, run.OrgID, run.ID); err != nil {
-		return nil, err
-	}
-	s.reached.put(ref, p)
-	return p, nil
-}
-
 // data reads the whole data of a successful run.
 func (s *Service) data(ctx context.Context, run *stepwell.Run) (json.RawMessage, error) {
 	r, err := s.Store.ReadResult(ctx, run.OrgID, run.ID)

@@ -98,6 +98,7 @@ func (s *Service) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	wg.Go(func() { s.notifier.Run(ctx) })
 	wg.Go(func() { s.hub.poll(ctx) })
+	wg.Go(func() { every(ctx, watchTick, func() { s.follow(ctx) }) })
 	wg.Go(func() { every(ctx, time.Second, func() { s.flush(ctx) }) })
 	wg.Go(func() { s.sweep(ctx) })
 	wg.Go(func() { s.retain(ctx) })

@@ -2,19 +2,25 @@ package service
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
+
+	"go.uber.org/zap"
 
 	"stepwell"
 	"stepwell/store"
 )
 
-// How often a run that is watched is looked at, and that at most a small share of the
-// time goes into it: summing up a run of very many pages takes long.
+// How often runs that are watched are looked at: a run of very many pages less often,
+// because summing it up takes long.
 const (
 	watchEvery   = time.Second
+	watchPage    = 20 * time.Microsecond // added for each page that it has
 	watchLongest = 10 * time.Second
-	watchShare   = 20 // pauses are at least so many times as long as a look took
+	watchTick    = watchEvery / 4
+	watchBatch   = 1000 // runs that are looked at in one round trip
 )
 
 // watches are the runs that somebody in this process watches.
@@ -23,16 +29,16 @@ type watches struct {
 	byRun map[store.RunRef]*watch
 }
 
-// watch is one such run. Whoever watches it looks at it when it is time, and tells the
-// others, so it costs the same for one as for many.
+// watch is one such run. However many watch it, it is looked at once, and together with
+// the others that are due.
 type watch struct {
 	watchers int // guarded by watches.mu
 
-	looking sync.Mutex // held by the one who looks
+	reading sync.Mutex // held by the one who reads the whole run
 	mu      sync.Mutex
-	run     *stepwell.Run // as it was last seen; not to be changed
-	at      time.Time
-	pause   time.Duration // until the next look
+	run     *stepwell.Run // as it was last seen; not to be changed; nil at first
+	at      time.Time     // when that was
+	due     time.Time     // of the next look
 	changed chan struct{} // closed when there is something new
 }
 
@@ -41,7 +47,7 @@ func (ws *watches) join(ref store.RunRef) *watch {
 	defer ws.mu.Unlock()
 	w := ws.byRun[ref]
 	if w == nil {
-		w = &watch{changed: make(chan struct{}), pause: watchEvery}
+		w = &watch{changed: make(chan struct{})}
 		ws.byRun[ref] = w
 	}
 	w.watchers++
@@ -67,45 +73,42 @@ func (s *Service) Watch(ctx context.Context, org, id string, visit func(*stepwel
 	ended := false
 	var shown *stepwell.Run
 	for {
-		if err := s.look(ctx, ref, w, ended); err != nil {
-			return err
+		run, changed := w.latest()
+		if run == nil || ended && !run.Status.Final() {
+			if err := s.readWatched(ctx, ref, w, ended); err != nil {
+				return err
+			}
+			run, changed = w.latest()
 		}
-		run, changed, next := w.latest()
 		if run != shown {
 			if err := visit(run); err != nil || run.Status.Final() {
 				return err
 			}
 			shown = run
 		}
-		timer := time.NewTimer(next)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return ctx.Err()
 		case <-end.done:
 			ended = true
 		case <-changed:
-		case <-timer.C:
 		}
-		timer.Stop()
 	}
 }
 
-// latest gives the run, a channel that is closed when there is a newer one, and the
-// time until the next look.
-func (w *watch) latest() (*stepwell.Run, <-chan struct{}, time.Duration) {
+// latest gives the run and a channel that is closed when there is a newer one.
+func (w *watch) latest() (*stepwell.Run, <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.run, w.changed, time.Until(w.at.Add(w.pause))
+	return w.run, w.changed
 }
 
-// look reads the run, unless somebody has just done so; ended says that it is known to
-// have ended. What is seen is kept even if the one who looked leaves meanwhile.
-func (s *Service) look(ctx context.Context, ref store.RunRef, w *watch, ended bool) error {
-	w.looking.Lock()
-	defer w.looking.Unlock()
-	run, _, next := w.latest()
-	if run != nil && (run.Status.Final() || next > 0 && !ended) {
+// readWatched reads the whole run, unless somebody has just done so; ended says that it is
+// known to have ended. What is seen is kept even if the one who looked leaves meanwhile.
+func (s *Service) readWatched(ctx context.Context, ref store.RunRef, w *watch, ended bool) error {
+	w.reading.Lock()
+	defer w.reading.Unlock()
+	if run, _ := w.latest(); run != nil && (run.Status.Final() || !ended) {
 		return nil
 	}
 	began := time.Now()
@@ -115,16 +118,65 @@ func (s *Service) look(ctx context.Context, ref store.RunRef, w *watch, ended bo
 	if err != nil {
 		return err
 	}
+	w.see(seen, began, began.Add(watchEvery))
+	return nil
+}
+
+// see notes how a run stood at a time, and tells who watches it if it has moved.
+func (w *watch) see(seen *stepwell.Run, at, due time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.pause = min(max(watchEvery, watchShare*time.Since(began)), watchLongest)
-	if moved(run, seen) {
-		w.run = withRate(run, seen, began.Sub(w.at))
+	if w.run != nil && w.run.Status.Final() {
+		return
+	}
+	if moved(w.run, seen) {
+		w.run = withRate(w.run, seen, at.Sub(w.at))
 		close(w.changed)
 		w.changed = make(chan struct{})
 	}
-	w.at = began
-	return nil
+	w.at, w.due = at, due
+}
+
+// watched gives the runs that are due to be looked at, and are looked at now.
+func (ws *watches) watched(now time.Time) map[store.RunRef]*watch {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	out := map[store.RunRef]*watch{}
+	for ref, w := range ws.byRun {
+		w.mu.Lock()
+		if w.run != nil && !w.run.Status.Final() && !now.Before(w.due) && len(out) < watchBatch {
+			w.due = now.Add(watchEvery)
+			out[ref] = w
+		}
+		w.mu.Unlock()
+	}
+	return out
+}
+
+// follow looks at the runs that are watched and due. That they end is the hub's to say.
+func (s *Service) follow(ctx context.Context) {
+	now := time.Now()
+	due := s.watches.watched(now)
+	if len(due) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, watchLongest)
+	defer cancel()
+	stored, err := s.Store.Progress(ctx, slices.Collect(maps.Keys(due)))
+	if err != nil {
+		s.Log.Debug("the runs that are watched could not be looked at", zap.Error(err))
+		return
+	}
+	for ref, p := range stored {
+		pages := 0
+		for _, sum := range p.Steps {
+			pages += sum.Pages
+		}
+		before, _ := due[ref].latest()
+		seen := *before
+		seen.Progress = progressOf(before.Tool, p)
+		due[ref].see(&seen, now, now.Add(min(watchEvery+time.Duration(pages)*watchPage, watchLongest)))
+	}
 }
 
 // moved reports whether there is anything new to show.

@@ -208,31 +208,6 @@ func (s *Store) pageBatch(ctx context.Context, org, run string, step, item, page
 	return pages, s.resolve(ctx, org, pages)
 }
 
-// Summaries gives one row for each step of a run that has stored pages, in order.
-func (s *Store) Summaries(ctx context.Context, org, run string) ([]stepwell.StepSummary, error) {
-	rows, err := s.pool.Query(ctx, `
-SELECT step, count(*), sum(pages)::bigint, count(*) FILTER (WHERE done), count(*) FILTER (WHERE error IS NOT NULL),
-       sum(records)::bigint, sum(bytes)::bigint, max(item),
-       (array_agg(last ORDER BY item DESC))[1], coalesce((array_agg(ended_by ORDER BY item DESC))[1], ''),
-       coalesce((array_agg(error ORDER BY item) FILTER (WHERE error IS NOT NULL))[1], ''),
-       bool_and(done AND pages = last AND last = done_page)
-FROM (SELECT step, item, count(*) AS pages, max(page) AS last, bool_or(done) AS done,
-             coalesce(max(page) FILTER (WHERE done), 0) AS done_page,
-             max(error) AS error, max(ended_by) AS ended_by, sum(records) AS records, sum(bytes) AS bytes
-      FROM pages WHERE org_id = $1 AND run_id = $2 GROUP BY step, item) AS items
-GROUP BY step ORDER BY step`, org, run)
-	if err != nil {
-		return nil, s.wrap("summarize steps", err)
-	}
-	out, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (stepwell.StepSummary, error) {
-		var x stepwell.StepSummary
-		err := row.Scan(&x.Step, &x.Items, &x.Pages, &x.Done, &x.Failed, &x.Records, &x.Bytes, &x.LastItem,
-			&x.LastPage, &x.EndedBy, &x.FirstError, &x.Whole)
-		return x, err
-	})
-	return out, s.wrap("summarize steps", err)
-}
-
 // SetWait records what an item of a run waits for, and until when.
 func (s *Store) SetWait(ctx context.Context, k stepwell.PageKey, w stepwell.Waiting) error {
 	_, err := s.pool.Exec(ctx, `
@@ -252,17 +227,6 @@ func (s *Store) WaitLeft(ctx context.Context, k stepwell.PageKey) (time.Duration
 		return 0, nil
 	}
 	return left, s.wrap("read wait", err)
-}
-
-// Waiting gives the wait of a run that ends last; nil when it waits for nothing.
-func (s *Store) Waiting(ctx context.Context, org, run string) (*stepwell.Waiting, error) {
-	var w stepwell.Waiting
-	err := s.pool.QueryRow(ctx, `SELECT reason, wait_until FROM waits
-		WHERE org_id = $1 AND run_id = $2 AND wait_until > now() ORDER BY wait_until DESC LIMIT 1`, org, run).Scan(&w.Reason, &w.Until)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, nil
-	}
-	return &w, s.wrap("read wait", err)
 }
 
 func null(text string) *string {

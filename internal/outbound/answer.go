@@ -11,7 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"runtime"
+	"runtime/debug"
 	"strings"
 	"syscall"
 )
@@ -20,7 +20,8 @@ import (
 // bytes; most answers fit.
 const firstChunk = 32 << 10
 
-// hugeChunk is the memory, in bytes, before which garbage is collected.
+// hugeChunk is the memory, in bytes, before which garbage is collected
+// and given back.
 const hugeChunk = 32 << 20
 
 // maxDrained bounds what is read of a body only to keep its connection, in bytes.
@@ -117,7 +118,7 @@ func (x *exchange) fill(r io.Reader, hint int64) ([]byte, error) {
 			grown = hint + 1
 		}
 		if grown >= hugeChunk {
-			runtime.GC() // else garbage as large as all that is live stands beside the new memory
+			debug.FreeOSMemory() // else garbage as large as all that is live stands beside the new memory
 		}
 		if err := x.lease.grow(x.ctx, grown-int64(cap(buf))); err != nil {
 			return nil, err
