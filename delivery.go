@@ -17,6 +17,7 @@ type Delivery struct {
 	OrgID         string
 	ID            string
 	RunID         string
+	ToolID        string // of the run
 	URL           string // may hold secrets
 	Status        DeliveryStatus
 	CreatedAt     time.Time

@@ -61,9 +61,17 @@ type Claims interface {
 	ReleaseClaim(ctx context.Context, k stepwell.PageKey, worker string) error
 }
 
+// Deliveries keeps callbacks and what signs them.
+type Deliveries interface {
+	Delivery(ctx context.Context, org, id string) (*stepwell.Delivery, error)
+	RecordAttempt(ctx context.Context, org, delivery string, a stepwell.DeliveryAttempt, ends bool, next time.Time) error
+	WebhookSecrets(ctx context.Context, org string) ([]stepwell.WebhookSecret, error)
+}
+
 // Store is all that activities need of the store.
 type Store interface {
 	Runs
+	Deliveries
 	Pages
 	Claims
 	Systems
@@ -89,6 +97,8 @@ type Config struct {
 	// Deliver is told of the callbacks that were recorded with the end of a run: it starts
 	// their workflows and does not wait for that.
 	Deliver func(org string, deliveries []string)
+	// CallbackBody makes the body of a run's callback, of bounded size.
+	CallbackBody func(ctx context.Context, org, run string) ([]byte, error)
 	// BlobWait is how long work waits for a blob store that is away, before its step fails;
 	// 0 means DefaultBlobWait. It waits for Postgres as long as it takes.
 	BlobWait time.Duration

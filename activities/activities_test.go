@@ -23,6 +23,7 @@ import (
 // memory is a Store of one run that can be made to fail like Postgres does.
 type memory struct {
 	Systems       // no tool here names one
+	Deliveries    // not used here
 	results.Store // not asked
 	tool          *stepwell.Tool
 

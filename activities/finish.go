@@ -47,18 +47,18 @@ func (a *Activities) finishOnce(ctx context.Context, req FinishRequest, local bo
 		if err == nil {
 			f.Result, err = a.output(ctx, s)
 		}
+		if err == nil {
+			err = s.stateWrite(ctx, &f)
+		}
+		if err == nil {
+			err = a.chain(ctx, s, &f)
+		}
 		var bad *engine.StepError
 		if errors.As(err, &bad) {
 			if local {
 				return FinishResult{Outcome: Pending}, nil // only a regular activity fails a run
 			}
-			f.Status, f.Error, f.Result, err = stepwell.RunFailed, s.public(bad.Message), nil, nil
-		}
-		if err == nil && f.Status == stepwell.RunSuccess {
-			err = s.stateWrite(ctx, &f)
-		}
-		if err == nil {
-			err = a.chain(ctx, s, &f)
+			f, err = stepwell.Finish{Org: f.Org, Run: f.Run, Status: stepwell.RunFailed, Error: s.public(bad.Message)}, nil
 		}
 	default:
 		f.Error, err = a.stepError(ctx, s, req.Step)
@@ -100,7 +100,7 @@ func (a *Activities) end(ctx context.Context, s *session, f stepwell.Finish) (Fi
 		s.finish()
 		return FinishResult{Outcome: Gone}, nil
 	}
-	if len(ended.Deliveries) > 0 && a.Deliver != nil {
+	if len(ended.Deliveries) > 0 {
 		a.Deliver(f.Org, ended.Deliveries)
 	}
 	run.StartedAt, run.CompletedAt = ended.StartedAt, ended.CompletedAt

@@ -7,6 +7,8 @@ const (
 	PageName   = "Page"
 	SelectName = "Select"
 	FinishName = "Finish"
+
+	AttemptName = "Attempt"
 )
 
 // InternalError is the type of the application error by which an activity says that
@@ -93,4 +95,20 @@ type Next struct {
 	Tool   string     `json:"t"`
 	Plan   []PlanStep `json:"p"`
 	Chains bool       `json:"c,omitempty"` // it may be followed by another one itself
+}
+
+// AttemptRequest asks for one attempt of a callback. Round and Number count from 1.
+type AttemptRequest struct {
+	Org      string `json:"o"`
+	Delivery string `json:"d"`
+	Round    int    `json:"r"`
+	Number   int    `json:"n"`
+	NextMS   int64  `json:"w,omitempty"` // the wait after it, if it fails
+	Last     bool   `json:"l,omitempty"` // of its round
+}
+
+// AttemptResult is the outcome of an attempt.
+type AttemptResult struct {
+	Over    bool  `json:"o,omitempty"` // delivered or given up: the round has no further attempt
+	AfterMS int64 `json:"a,omitempty"` // else how long to wait before the next
 }

@@ -44,6 +44,8 @@ type Config struct {
 	Portal    Portal // may be nil: then there is none
 	EndUsers  EndUsers
 	Audit     Audit
+
+	Deliveries Deliveries
 	// Ready looks at each thing that the service depends on, for GET /health/ready. It is
 	// called for everybody who asks, so it should remember for a moment what it saw.
 	Ready  func(context.Context) []Check

@@ -194,6 +194,13 @@ func (a *API) admit(ctx context.Context, req *request, rt *route) (err error) {
 		}
 		about = subject{toolID: req.run.ToolID, owned: true, endUserID: req.run.Options.EndUserID}
 	}
+	if id, ok := req.vars["deliveryId"]; ok {
+		d, err := a.Deliveries.Delivery(ctx, req.caller.OrgID, id)
+		if err != nil {
+			return err
+		}
+		about.toolID = d.ToolID
+	}
 	if id, ok := req.vars["endUserId"]; ok {
 		about.owned, about.endUserID = true, strings.ToLower(id)
 	}

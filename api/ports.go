@@ -205,6 +205,20 @@ type StepResults struct {
 	Write               JSONWriter // nil when the row has no data
 }
 
+// Deliveries keeps callbacks and what signs them. A missing one is KindNotFound,
+// "Delivery not found".
+type Deliveries interface {
+	// OfRun gives the callbacks of a run.
+	OfRun(ctx context.Context, orgID, runID string) ([]*stepwell.Delivery, error)
+	Delivery(ctx context.Context, orgID, id string) (*stepwell.Delivery, error)
+	// Redeliver asks durably for one more attempt at once.
+	Redeliver(ctx context.Context, orgID, id string) (*stepwell.Delivery, error)
+	// Secrets gives the valid signing secrets, newest first: at least one.
+	Secrets(ctx context.Context, orgID string) ([]stepwell.WebhookSecret, error)
+	// RotateSecret makes a new signing secret; the others stay valid for a day.
+	RotateSecret(ctx context.Context, orgID string) (*stepwell.WebhookSecret, error)
+}
+
 // NewRun is a checked request for a run.
 type NewRun struct {
 	ID          string          // valid, given by the caller or made by the API

@@ -94,12 +94,17 @@ func (a *API) wireWholeRun(r *stepwell.Run, req *request) (out v1.Run, err error
 	out = a.wireRun(r, req.base)
 	out.FileArtifacts, err = a.linkedFiles(r, req.base)
 	if r.Tool != nil && read.allows(req.caller, subject{toolID: r.ToolID}) {
-		t := wireTool(r.Tool)
-		t.WebhookURL = secret.RedactURL(t.WebhookURL)
-		out.Tool = &t
+		out.Tool = wireShownTool(r.Tool)
 	}
 	out.Progress = wireProgress(r)
 	return out, err
+}
+
+// wireShownTool maps a tool as a record of a run shows it.
+func wireShownTool(t *stepwell.Tool) *v1.Tool {
+	out := wireTool(t)
+	out.WebhookURL = secret.RedactURL(out.WebhookURL)
+	return &out
 }
 
 // wireProgress maps the progress of a running run; nil for others.

@@ -153,3 +153,31 @@ func (c *Client) Files(ctx context.Context, id string) ([]v1.FileArtifact, error
 	}
 	return files.FileArtifacts, nil
 }
+
+// Deliveries gives the callbacks of a run: one at most.
+func (c *Client) Deliveries(ctx context.Context, run string) ([]v1.Delivery, error) {
+	all, err := get[v1.Deliveries](ctx, c, runPath(run)+"/deliveries", nil)
+	if err != nil {
+		return nil, err
+	}
+	return all.Data, nil
+}
+
+// Redeliver asks for one more attempt of a callback at once and gives the callback.
+func (c *Client) Redeliver(ctx context.Context, delivery string) (*v1.Delivery, error) {
+	return change[v1.Delivery](ctx, c, call{method: "POST", path: "/deliveries/" + escape(delivery) + "/redeliver"})
+}
+
+// WebhookSecrets gives the valid secrets that sign callbacks, newest first.
+func (c *Client) WebhookSecrets(ctx context.Context) ([]v1.WebhookSecret, error) {
+	all, err := get[v1.WebhookSecrets](ctx, c, "/webhook-secrets", nil)
+	if err != nil {
+		return nil, err
+	}
+	return all.Data, nil
+}
+
+// CreateWebhookSecret makes a new signing secret; the older ones stay valid for a day.
+func (c *Client) CreateWebhookSecret(ctx context.Context) (*v1.WebhookSecret, error) {
+	return change[v1.WebhookSecret](ctx, c, call{method: "POST", path: "/webhook-secrets"})
+}

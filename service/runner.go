@@ -167,6 +167,7 @@ func (s *Service) Cancel(ctx context.Context, org, id string) (*stepwell.Run, er
 	if err != nil {
 		return nil, err
 	}
+	s.Deliver(org, ended.Deliveries)
 	run, err := s.Store.Run(work, org, id)
 	if err != nil {
 		return nil, err

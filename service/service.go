@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"stepwell"
+	"stepwell/api"
 	"stepwell/engine"
 	"stepwell/internal/fault"
 	"stepwell/internal/metrics"
@@ -34,6 +35,7 @@ type Config struct {
 	Workflows *workflows.Client
 	Evaluator engine.Evaluator
 	Local     Local
+	Callbacks *api.Callbacks
 	Worker    string // id of the worker in this process, empty without one
 	MaxOpen   int    // unfinished runs that an organization may have; 0 means 10,000
 	// Retention is how long ended runs are kept; 0 means for ever. Tidy removes what dead
@@ -62,6 +64,7 @@ type Service struct {
 	open     *openCounts
 	used     usedKeys
 	started  startedRuns
+	rounds   rounds
 	acks     acks
 	watches  watches
 	wg       sync.WaitGroup // of short work begun by notices
@@ -83,6 +86,7 @@ func New(c Config) *Service {
 		schemas: newCache[int64, *engine.Schema](1000, time.Hour), versions: newCache[int64, *version](1000, time.Hour),
 		ended: newCache[store.RunRef, stepwell.Run](endedKept, endedFor), reached: newCache[store.RunRef, *stepwell.Progress](10_000, progressFor),
 		memory: semaphore.NewWeighted(resultMemory), open: newOpenCounts()}
+	s.rounds.wake = make(chan struct{}, 1)
 	s.used.at = map[[2]string]time.Time{}
 	s.watches.byRun = map[store.RunRef]*watch{}
 	s.acks.byRun = map[store.RunRef]*ackWait{}
@@ -100,6 +104,7 @@ func (s *Service) Run(ctx context.Context) {
 	wg.Go(func() { s.hub.poll(ctx) })
 	wg.Go(func() { every(ctx, watchTick, func() { s.follow(ctx) }) })
 	wg.Go(func() { every(ctx, time.Second, func() { s.flush(ctx) }) })
+	wg.Go(func() { s.startRounds(ctx) })
 	wg.Go(func() { s.sweep(ctx) })
 	wg.Go(func() { s.retain(ctx) })
 	wg.Wait()
@@ -119,6 +124,11 @@ func (s *Service) flush(ctx context.Context) {
 			s.Log.Debug("started runs were not marked; the sweeper starts them again, which changes nothing", zap.Error(err))
 		}
 		fault.Point(fault.RunMarked)
+	}
+	if rounds := s.rounds.takeStarted(); len(rounds) > 0 {
+		if err := s.Store.MarkRounds(ctx, rounds); err != nil {
+			s.Log.Debug("started callbacks were not marked; the sweeper starts them again, which changes nothing", zap.Error(err))
+		}
 	}
 	if used := s.used.take(); len(used) > 0 {
 		if err := s.Store.TouchKeys(ctx, used); err != nil {

@@ -33,7 +33,7 @@ func (s *Service) sweep(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 		defer cancel()
 		_, err := s.Store.Sweep(ctx, func(ctx context.Context) error {
-			return errors.Join(s.sweepOverdue(ctx), s.sweepStarts(ctx), s.sweepSilent(ctx), s.sweepAborted(ctx))
+			return errors.Join(s.sweepOverdue(ctx), s.sweepStarts(ctx), s.sweepSilent(ctx), s.sweepAborted(ctx), s.sweepDeliveries(ctx))
 		})
 		if err != nil && ctx.Err() == nil {
 			s.Metrics.Swept(metrics.SweptFailed)
@@ -156,6 +156,7 @@ func (s *Service) giveUp(ctx context.Context, ref store.RunRef, reason string) e
 	if ended.Finished {
 		s.Log.Warn("the sweeper gave a run up", zap.String("run", ref.Run), zap.String("reason", reason))
 		s.Ended(&stepwell.Run{OrgID: ref.Org, ID: ref.Run})
+		s.Deliver(ref.Org, ended.Deliveries)
 		s.countGivenUp(ctx, ref)
 	}
 	return err

@@ -21,7 +21,8 @@ const retainLock = 0x72657461696e // "retain"
 // DeleteExpired deletes a batch of runs that ended longer ago than age, with all that
 // belongs to them, and gives their number; 0 when there are none, or another process is
 // at it. A run to which a rerun or a chained run refers stays as long as that one does:
-// a rerun shares the blobs of the run that it took up. Blobs are only noted: see
+// a rerun shares the blobs of the run that it took up; one whose callback is pending stays
+// until it is not. Blobs are only noted: see
 // RemoveDeletedBlobs.
 func (s *Store) DeleteExpired(ctx context.Context, age time.Duration) (deleted int, err error) {
 	err = s.inTx(ctx, "delete expired runs", func(tx pgx.Tx) error {
@@ -51,6 +52,7 @@ func (s *Store) deleteExpired(ctx context.Context, tx pgx.Tx, org string, age ti
 	rows, err := tx.Query(ctx, `
 SELECT r.id FROM runs r WHERE r.org_id = $1 AND r.started_at < clock_timestamp() - $2::interval AND r.completed_at < clock_timestamp() - $2::interval
   AND NOT EXISTS (SELECT FROM runs c WHERE c.org_id = r.org_id AND (c.rerun_of = r.id OR c.parent_run_id = r.id))
+  AND NOT EXISTS (SELECT FROM deliveries d WHERE d.org_id = r.org_id AND d.run_id = r.id AND d.status = 'pending')
 ORDER BY r.started_at, r.id LIMIT $3 FOR UPDATE SKIP LOCKED`, org, age, expiredRuns)
 	if err != nil {
 		return 0, err

@@ -51,6 +51,22 @@ func (c *Client) StartRun(ctx context.Context, r *stepwell.Run, t *stepwell.Tool
 	return err
 }
 
+// StartDelivery starts the workflow of a round of a callback. One that is going on is left
+// alone; one that has ended goes through what it recorded, and does nothing more.
+func (c *Client) StartDelivery(ctx context.Context, org, delivery string, round int) error {
+	_, err := c.temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
+		ID:                                       DeliverID(org, delivery, round),
+		TaskQueue:                                DeliveryQueue,
+		WorkflowTaskTimeout:                      TaskTimeout,
+		WorkflowIDReusePolicy:                    enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
+		WorkflowExecutionErrorWhenAlreadyStarted: true,
+	}, DeliverName, DeliverInput{Org: org, Delivery: delivery, Round: round, Scale: c.settings.DeliveryScale})
+	if temporal.IsWorkflowExecutionAlreadyStartedError(err) {
+		return nil
+	}
+	return err
+}
+
 // CancelRun asks the workflow of a run to end. One that is unknown or has ended is left alone.
 func (c *Client) CancelRun(ctx context.Context, org, run string) error {
 	err := c.temporal.CancelWorkflow(ctx, RunID(org, run), "")

@@ -30,6 +30,9 @@ type Settings struct {
 	ContinueCount   int           `json:"continueCount"`   // activities after which the run continues as new
 	ContinueMinAge  time.Duration `json:"continueMinAge"`  // before which it does not: the server would make it wait
 	ActivityTimeout time.Duration `json:"activityTimeout"` // start to close of a regular activity
+	// DeliveryScale multiplies the waits between the attempts of callbacks; 0 means 1. It
+	// goes into their workflows' input, and is none of a run's.
+	DeliveryScale float64 `json:"-"`
 }
 
 // Kinds of activities that a run may use.

@@ -4,18 +4,28 @@
 // bodies nor secrets.
 package workflows
 
-import "time"
+import (
+	"strconv"
+	"time"
+)
 
 // Names in Temporal.
 const (
-	Namespace   = "stepwell"
-	TaskQueue   = "stepwell"
-	RunToolName = "RunTool"
+	Namespace     = "stepwell"
+	TaskQueue     = "stepwell"
+	DeliveryQueue = "stepwell-deliveries" // of its own: slow receivers hold up no run
+	RunToolName   = "RunTool"
+	DeliverName   = "Deliver"
 )
 
 // RunID is the workflow id of a run. With an organization's id of 36 characters and
 // a run id of at most 200 it stays below Temporal's limit of 255.
 func RunID(org, run string) string { return "run:" + org + ":" + run }
+
+// DeliverID is the workflow id of a round of a callback.
+func DeliverID(org, delivery string, round int) string {
+	return "deliver:" + org + ":" + delivery + ":" + strconv.Itoa(round)
+}
 
 // TaskTimeout is the workflow task timeout: a stalled worker's run is taken over
 // after it (design, "Which kind of activity").

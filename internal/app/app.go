@@ -77,7 +77,7 @@ type Node struct {
 	activities *activities.Activities // nil without a worker
 	joining    context.CancelFunc     // ends the attempts to reach Temporal
 	joined     chan struct{}          // closed when they have ended
-	worker     worker.Worker          // set before joined is closed; nil when Temporal was never reached
+	workers    []worker.Worker        // of runs and of callbacks; set before joined is closed, none when Temporal was never reached
 	listener   net.Listener           // nil without a server
 	http       *http.Server
 
@@ -186,7 +186,11 @@ func (n *Node) assemble(parts Parts) error {
 		settings = *parts.Settings
 	}
 	settings.Activities = cfg.Activities
-	sc := service.Config{Store: n.store, ListenURL: cfg.ListenURL, Workflows: workflows.NewClient(n.temporal, settings),
+	callbacks := api.NewCallbacks(n.ring, cfg.PublicURL, cfg.Notice)
+	if n.listener != nil && cfg.PublicURL == "" {
+		callbacks = api.NewCallbacks(n.ring, n.BaseURL(), cfg.Notice)
+	}
+	sc := service.Config{Callbacks: callbacks, Store: n.store, ListenURL: cfg.ListenURL, Workflows: workflows.NewClient(n.temporal, settings),
 		Evaluator: n.evaluator, MaxOpen: cfg.MaxOpenRuns, Log: n.log, Metrics: n.metrics,
 		PortalLinkLife: cfg.PortalLinkLife,
 		Retention:      cfg.Retention, Tidy: func(ctx context.Context) error { return n.blobs.RemoveUnfinished(ctx, unfinishedFor) }}
@@ -211,7 +215,8 @@ func (n *Node) assemble(parts Parts) error {
 		n.http = api.NewServer(cfg.Listen, api.New(api.Config{
 			Keys: n.Service.Keys(), Tools: n.Service.Tools(), Validator: n.Service, Runs: n.Service, Runner: n.Service, Links: n.ring, Systems: n.Service.Systems(),
 			States: n.Service.States(), EndUsers: n.Service.EndUsers(), Audit: n.Service.Audit(), Portal: portal,
-			Ready: n.ready.checks, Tracer: n.tracer, Measure: n.metrics.HTTP,
+			Deliveries: n.Service,
+			Ready:      n.ready.checks, Tracer: n.tracer, Measure: n.metrics.HTTP,
 			Log: n.log, SyncWait: cfg.SyncWait, MaxBody: cfg.MaxBody, PublicURL: cfg.PublicURL, Notice: cfg.Notice,
 			MaxInFlight: cfg.MaxInFlight, MaxWaiting: cfg.MaxWaiting,
 		}), n.log)
@@ -237,8 +242,12 @@ func (n *Node) makeWorker(sc *service.Config) {
 	sc.Worker = uuid.NewString()
 	n.activities = activities.New(activities.Config{
 		Worker: sc.Worker, Store: n.store, Evaluator: n.evaluator, Sender: n.sender, Log: n.log,
-		Masker:   func(secrets []string) func(string) string { return secret.NewMasker(secrets).Mask },
-		Ended:    func(r *stepwell.Run) { n.Service.Ended(r) },
+		Masker:  func(secrets []string) func(string) string { return secret.NewMasker(secrets).Mask },
+		Ended:   func(r *stepwell.Run) { n.Service.Ended(r) },
+		Deliver: func(org string, deliveries []string) { n.Service.Deliver(org, deliveries) },
+		CallbackBody: func(ctx context.Context, org, run string) ([]byte, error) {
+			return n.Service.CallbackBody(ctx, org, run)
+		},
 		BlobWait: n.Config.BlobWait, Metrics: n.metrics, Tracer: n.tracer,
 	})
 	sc.Local = n.activities
@@ -298,11 +307,18 @@ func (n *Node) tryJoin(ctx context.Context) error {
 	}
 	// A worker whose start failed cannot be started again.
 	// The SDK lets workflow tasks end first, and activities after them: together within StopWait.
-	w := temporalsetup.NewWorker(n.temporal, n.activities, n.Config.WorkerSlots, n.Config.StopWait*2/3)
-	if err := w.Start(); err != nil {
-		return fmt.Errorf("start the worker: %w", err)
+	stopWait := n.Config.StopWait * 2 / 3
+	made := []worker.Worker{temporalsetup.NewWorker(n.temporal, n.activities, n.Config.WorkerSlots, stopWait),
+		temporalsetup.NewDeliverer(n.temporal, n.activities, stopWait)}
+	for i, w := range made {
+		if err := w.Start(); err != nil {
+			for _, started := range made[:i] {
+				started.Stop()
+			}
+			return fmt.Errorf("start the worker: %w", err)
+		}
 	}
-	n.worker = w
+	n.workers = made
 	return nil
 }
 
@@ -317,9 +333,11 @@ func (n *Node) leave(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	if n.worker != nil {
-		n.worker.Stop()
+	var stopping sync.WaitGroup
+	for _, w := range n.workers {
+		stopping.Go(w.Stop)
 	}
+	stopping.Wait()
 }
 
 // Serve begins to answer requests, when the process is a server.

@@ -103,7 +103,11 @@ func (n *Node) watch(parts Parts) {
 	if parts.Server {
 		n.metrics.WatchRuns(func(ctx context.Context) (metrics.Open, error) {
 			running, oldest, err := n.store.OpenRuns(ctx)
-			return metrics.Open{Running: running, OldestUnstarted: oldest}, err
+			if err != nil {
+				return metrics.Open{}, err
+			}
+			undelivered, err := n.store.OldestDelivery(ctx)
+			return metrics.Open{Running: running, OldestUnstarted: oldest, OldestDelivery: undelivered}, err
 		})
 	}
 }

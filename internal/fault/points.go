@@ -36,6 +36,13 @@ const (
 	CancelStopped  Name = "cancel-stopped"  // the workers were told, Temporal was not
 	CancelSent     Name = "cancel-sent"     // Temporal was told, the caller has no answer
 	SweptCancelled Name = "swept-cancelled" // the sweeper has cancelled a workflow again
+
+	DeliverUnstarted Name = "deliver-unstarted" // a callback is committed, its workflow not started
+	DeliverStarted   Name = "deliver-started"   // Temporal has its workflow, the row does not say so
+	AttemptUnsent    Name = "attempt-unsent"    // a callback may go out now
+	AttemptAnswered  Name = "attempt-answered"  // its receiver has answered, nothing is stored
+	AttemptRecorded  Name = "attempt-recorded"  // the attempt is committed, Temporal has no outcome
+	NextUnstarted    Name = "next-unstarted"    // a chained run is committed, its workflow not started
 )
 
 // Variable is the environment variable that says what happens where: entries separated

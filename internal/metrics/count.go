@@ -65,6 +65,19 @@ func (m *Metrics) Sent(status int, reason string, took time.Duration) {
 	m.sentTime.Observe(took.Seconds())
 }
 
+// Delivered counts an attempt of a callback that was answered with a status, or, when
+// status is 0, failed for a reason.
+func (m *Metrics) Delivered(status int, reason string, took time.Duration) {
+	if m == nil {
+		return
+	}
+	if status != 0 {
+		reason = strconv.Itoa(status/100) + "xx"
+	}
+	m.delivered.WithLabelValues(reason).Inc()
+	m.deliveredTime.Observe(took.Seconds())
+}
+
 // slowLocal is the time above which a local activity counts as slow.
 const slowLocal = time.Second
 

@@ -26,6 +26,8 @@ type Metrics struct {
 	pages         map[string]prometheus.Observer // by outcome
 	sent          *prometheus.CounterVec
 	sentTime      prometheus.Observer
+	delivered     *prometheus.CounterVec
+	deliveredTime prometheus.Observer
 	slowLocal     prometheus.Counter
 	leasesLost    map[Lease]prometheus.Counter
 	askedTwice    prometheus.Counter
@@ -85,6 +87,8 @@ func New() *Metrics {
 	m.pages = byLabel(pageOutcomes, pages.WithLabelValues)
 	m.sent = m.counters("stepwell_upstream_requests_total", "requests to upstreams by result: the status's class, or why there was no answer", "result")
 	m.sentTime = m.histograms("stepwell_upstream_request_duration_seconds", "time of requests to upstreams, redirects and the reading of the answer included", quick).WithLabelValues()
+	m.delivered = m.counters("stepwell_delivery_attempts_total", "attempts of callbacks by result: the status's class, or why there was no answer", "result")
+	m.deliveredTime = m.histograms("stepwell_delivery_attempt_duration_seconds", "time of attempts of callbacks until their receiver answered", quick).WithLabelValues()
 	m.slowLocal = m.counters("stepwell_local_activities_slow_total", "local activities over 1 s, which hold their workflow task").WithLabelValues()
 	m.leasesLost = byLabel([]Lease{LocalLease, RegularLease, WorkerLease},
 		m.counters("stepwell_leases_lost_total", "leases that ran out: local and regular activities, worker processes", "kind").WithLabelValues)

@@ -18,6 +18,7 @@ type Database struct {
 type Open struct {
 	Running         int           // stops at 100,000
 	OldestUnstarted time.Duration // of a run whose workflow is not known to have started; 0 without one
+	OldestDelivery  time.Duration // of a callback that is pending; 0 without one
 }
 
 // source is a figure that is read when it is scraped.
@@ -26,13 +27,14 @@ type source struct {
 	kind prometheus.ValueType
 }
 
-var sources = struct{ connections, acquired, waited, waitTime, running, unstarted source }{
+var sources = struct{ connections, acquired, waited, waitTime, running, unstarted, undelivered source }{
 	newSource("stepwell_database_connections", prometheus.GaugeValue, "connections to Postgres: in_use, idle, max", "state"),
 	newSource("stepwell_database_acquires_total", prometheus.CounterValue, "connections taken from the pool"),
 	newSource("stepwell_database_waits_total", prometheus.CounterValue, "connections that had to be waited for"),
 	newSource("stepwell_database_wait_seconds_total", prometheus.CounterValue, "time spent waiting for connections"),
 	newSource("stepwell_runs_running", prometheus.GaugeValue, "unfinished runs of all processes, at most 100,000; on servers, and absent while Postgres is away"),
 	newSource("stepwell_oldest_unstarted_run_seconds", prometheus.GaugeValue, "age of the oldest run whose workflow is not known to have started, 0 without one; on servers, and absent while Postgres is away"),
+	newSource("stepwell_oldest_pending_delivery_seconds", prometheus.GaugeValue, "age of the oldest callback that is neither delivered nor given up, 0 without one; on servers, and absent while Postgres is away"),
 }
 
 // sourceRows describe sources, in their order.
@@ -96,5 +98,6 @@ func (m *Metrics) WatchRuns(read func(context.Context) (Open, error)) {
 		}
 		send(sources.running, float64(open.Running))
 		send(sources.unstarted, open.OldestUnstarted.Seconds())
+		send(sources.undelivered, open.OldestDelivery.Seconds())
 	}))
 }

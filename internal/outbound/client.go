@@ -124,6 +124,9 @@ type Request struct {
 	// breaks. When false, it leaves at most once (and once more for each
 	// redirect that its server answers).
 	Repeatable bool
+	// HeadOnly asks for the head of the first answer alone: redirects are not followed,
+	// and the body is not read, however large or slow it is.
+	HeadOnly bool
 	// Timeout bounds everything until the last byte of the answer, redirects
 	// included; 0 means stepwell.DefaultTimeout.
 	Timeout time.Duration
@@ -202,6 +205,10 @@ func (x *exchange) run(h *hop) (*Response, *Error) {
 		answer, err := x.send(h)
 		if err != nil {
 			return nil, x.fail(h, err)
+		}
+		if h.headOnly {
+			_ = answer.Body.Close() // closes the connection unless the body was empty
+			return &Response{Status: answer.StatusCode, Header: answer.Header, URL: h.url.String(), lease: x.lease}, nil
 		}
 		next, failure := h.follow(answer)
 		if answer.StatusCode == http.StatusSwitchingProtocols {

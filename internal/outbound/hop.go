@@ -25,12 +25,13 @@ type hop struct {
 	header      http.Header
 	body        []byte
 	repeatable  bool
+	headOnly    bool
 	credentials []string // names of headers that hold credentials, canonical
 }
 
 // newHop checks a request and makes the first hop of it.
 func newHop(r Request) (*hop, *Error) {
-	h := &hop{method: r.Method, body: r.Body, repeatable: r.Repeatable, header: http.Header{}}
+	h := &hop{method: r.Method, body: r.Body, repeatable: r.Repeatable, headOnly: r.HeadOnly, header: http.Header{}}
 	if h.method == "" {
 		h.method = http.MethodGet
 	}

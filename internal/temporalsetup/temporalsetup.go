@@ -96,3 +96,26 @@ func NewWorker(c client.Client, a *activities.Activities, slots int, stopWait ti
 	w.RegisterActivityWithOptions(a.Finish, activity.RegisterOptions{Name: activities.FinishName})
 	return w
 }
+
+// deliverySlots is how many callbacks are on their way at a time in a process: one that
+// waits for its receiver costs little, and must not hold up the others.
+const deliverySlots = 1000
+
+// NewDeliverer makes a worker of this process for callbacks, not started. Its attempts may
+// go on for stopWait when it stops.
+func NewDeliverer(c client.Client, a *activities.Activities, stopWait time.Duration) worker.Worker {
+	w := worker.New(c, workflows.DeliveryQueue, worker.Options{
+		MaxConcurrentActivityExecutionSize:     deliverySlots,
+		MaxConcurrentWorkflowTaskExecutionSize: deliverySlots,
+		MaxConcurrentWorkflowTaskPollers:       4,
+		MaxConcurrentActivityTaskPollers:       4,
+		StickyScheduleToStartTimeout:           time.Second,
+		MaxHeartbeatThrottleInterval:           time.Second,
+		DefaultHeartbeatThrottleInterval:       time.Second,
+		WorkerStopTimeout:                      stopWait,
+		DisableRegistrationAliasing:            true,
+	})
+	w.RegisterWorkflowWithOptions(workflows.Deliver, workflow.RegisterOptions{Name: workflows.DeliverName})
+	w.RegisterActivityWithOptions(a.Attempt, activity.RegisterOptions{Name: activities.AttemptName})
+	return w
+}
