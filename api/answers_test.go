@@ -125,6 +125,11 @@ var successes = []want{
 	{name: "portal link", method: "POST", path: "/end-users/" + testEndUser + "/portal-token", status: 200, has: []string{`{"success":true,"data":{"portalUrl":"http://example.com/v1/portal?token=TOKEN","expiresAt":"2030-01-02T02:04:05.678Z"}}`}},
 	{name: "runs of an end user", method: "GET", path: "/runs", key: "user-key", status: 200, has: []string{`"theirs"`, `"total":1`}, hasNot: []string{`"run-1"`}},
 	{name: "me of an end user", method: "GET", path: "/me", key: "user-key", status: 200, has: []string{`"role":"end_user"`}, hasNot: []string{"tools"}},
+	{name: "deliveries", method: "GET", path: "/runs/run-1/deliveries", key: "runner-key", status: 200, has: []string{`{"data":[{"id":"d1","runId":"run-1","webhookId":"msg_d1","url":"https://…@h/p?token=…","status":"pending","createdAt":"2030-01-02T02:04:05.678Z","nextAttemptAt":"2030-01-02T02:04:05.678Z","attempts":[{"startedAt":"2030-01-02T02:04:05.678Z","durationMs":5,"responseStatus":500,"error":"no"}]}]}`}},
+	{name: "no deliveries", method: "GET", path: "/runs/run-3/deliveries", status: 200, has: []string{`{"data":[]}`}},
+	{name: "redeliver", method: "POST", path: "/deliveries/d1/redeliver", key: "limited-key", body: "ignored", status: 202, has: []string{`"webhookId":"msg_d1"`}},
+	{name: "webhook secrets", method: "GET", path: "/webhook-secrets", status: 200, has: []string{`{"data":[{"id":"w2","secret":"whsec_bmV3","createdAt":"2030-01-02T02:04:05.678Z"},{"id":"w1","secret":"whsec_b2xk",`, `"expiresAt":"2030-01-02T02:04:05.678Z"}]}`}},
+	{name: "webhook secret made", method: "POST", path: "/webhook-secrets/", status: 201, has: []string{`{"id":"w3","secret":"whsec_bmV3ZXI=",`}, hasNot: []string{"expiresAt"}},
 
 	{name: "keys", method: "GET", path: "/api-keys", status: 200, has: []string{`"id":"k1"`, `"tools":[]`, `"hasMore":false`}, hasNot: []string{`"key"`}},
 	{name: "key made", method: "POST", path: "/api-keys", body: `{"name":"ci","role":"runner","tools":["orders"],"expiresAt":"2999-01-01T00:00:00+01:00"}`, status: 201, has: []string{`"key":"sw_secret"`, `"userId":"k9"`, `"role":"runner"`, `"tools":["orders"]`, `"expiresAt":"2998-12-31T23:00:00.000Z"`}},

@@ -44,6 +44,9 @@ var auditLog = map[[2]string]audited{
 
 	{"POST", "/hooks/{toolId}"}: {why: runsAreRows},
 
+	{"POST", "/deliveries/{deliveryId}/redeliver"}: {action: "delivery.redeliver", target: "{deliveryId}"},
+	{"POST", "/webhook-secrets"}:                   {action: "webhook_secret.create"},
+
 	{"PUT", "/tools/{toolId}/state"}:    {action: "state.update", target: "{toolId}"},
 	{"DELETE", "/tools/{toolId}/state"}: {action: "state.reset", target: "{toolId}"},
 

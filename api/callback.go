@@ -1,6 +1,8 @@
 package api
 
 import (
+	"strings"
+
 	"stepwell"
 	"stepwell/api/v1"
 )
@@ -14,7 +16,7 @@ type Callbacks struct {
 // NewCallbacks makes one. base is the public address of the API with the /v1, for links;
 // when it is empty they are paths.
 func NewCallbacks(links Links, base, notice string) *Callbacks {
-	if base == "" {
+	if base = strings.TrimSuffix(base, "/"); base == "" {
 		base = prefix
 	}
 	return &Callbacks{api: &API{Config: Config{Links: links, Notice: notice, PublicURL: base}}, base: base}

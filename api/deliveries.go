@@ -52,7 +52,7 @@ func (a *API) createWebhookSecret(ctx context.Context, req *request, _ none) (*r
 	if err != nil {
 		return nil, err
 	}
-	return &response{body: wireSecret(*s)}, nil
+	return &response{body: wireSecret(*s), made: s.ID}, nil
 }
 
 func wireSecret(s stepwell.WebhookSecret) v1.WebhookSecret {

@@ -42,7 +42,6 @@ const (
 	AttemptUnsent    Name = "attempt-unsent"    // a callback may go out now
 	AttemptAnswered  Name = "attempt-answered"  // its receiver has answered, nothing is stored
 	AttemptRecorded  Name = "attempt-recorded"  // the attempt is committed, Temporal has no outcome
-	NextUnstarted    Name = "next-unstarted"    // a chained run is committed, its workflow not started
 )
 
 // Variable is the environment variable that says what happens where: entries separated

@@ -43,6 +43,8 @@ type shape int
 const (
 	plain     shape = iota // it is started and waited for
 	cancelled              // it is cancelled in the middle of a slow request
+	called                 // its end is reported to a receiver
+	chained                // other runs follow it
 )
 
 // journey is one case: the faults of one process after the other, the last of which has
@@ -72,6 +74,8 @@ func chosen() []journey {
 		{plans: []string{at(fault.ClaimFreed, "kill", 1)}},
 		{plans: []string{at(fault.FinishSaved, "kill", 1)}},
 		{plans: []string{at(fault.CancelSaved, "kill", 1), at(fault.SweptCancelled, "kill", 1)}, shape: cancelled},
+		{plans: []string{at(fault.AttemptAnswered, "kill", 1)}, shape: called},
+		{plans: repeated(at(fault.FinishSaved, "kill", 1), 2), shape: chained},
 	}
 }
 
@@ -91,7 +95,7 @@ var everyPoint = []struct {
 
 // otherJourneys need more than one death, or a cancel.
 func otherJourneys() []journey {
-	return []journey{
+	return append(followed(), []journey{
 		{plans: []string{at(fault.RunRecorded, "kill", 1), at(fault.SweptRecorded, "kill", 1)}},
 		{plans: []string{at(fault.RunRecorded, "kill", 1), at(fault.SweptStarted, "kill", 1)}},
 		{plans: []string{at(fault.CancelUnsaved, "kill", 1)}, shape: cancelled},
@@ -107,7 +111,7 @@ func otherJourneys() []journey {
 		{plans: []string{at(fault.FinishSaved, "lose", 1)}},
 		{plans: []string{at(fault.PageUnsaved, "6s", 2)}}, // a stall longer than a workflow task
 		{plans: []string{at(fault.PageSaved, "kill", 1), at(fault.PageSaved, "kill", 1), at(fault.FinishSaved, "kill", 1)}},
-	}
+	}...)
 }
 
 // TestWalk dies at chosen points; with -walk at every passage of every point.
@@ -152,7 +156,7 @@ func travel(t *testing.T, upstream *demo.Server, journeys []journey) {
 		for i := next(); i < len(journeys); i = next() {
 			j := journeys[i]
 			t.Run(j.String(), func(t *testing.T) {
-				if died := newTrip(t, l, upstream, j).run(); !died && !strings.Contains(j.plans[0], "lose") && !strings.Contains(j.plans[0], "s:") {
+				if died := newTrip(t, l, upstream, j).run(); !died && !lost(j.plans[0]) && !strings.Contains(j.plans[0], "s:") {
 					t.Error("the process did not die: the point was not reached")
 				}
 			})
@@ -257,6 +261,7 @@ type trip struct {
 	key      string // of the run, and at the upstream
 	api      *client.Client
 	died     bool
+	receiver *receiver // of callbacks, nil without one
 }
 
 func newTrip(t *testing.T, l *lane, upstream *demo.Server, j journey) *trip {
@@ -265,6 +270,9 @@ func newTrip(t *testing.T, l *lane, upstream *demo.Server, j journey) *trip {
 
 // run makes the journey and reports whether the first process died at its fault.
 func (x *trip) run() bool {
+	if x.journey.shape == called {
+		x.receive()
+	}
 	for i, plan := range x.journey.plans {
 		p := x.lane.start(x.t, plan)
 		if p == nil {
@@ -299,6 +307,10 @@ func (x *trip) run() bool {
 // save saves the tool. Its id is the run's.
 func (x *trip) save() {
 	x.t.Helper()
+	if x.journey.follows() {
+		x.saveChain()
+		return
+	}
 	def := tool(x.upstream.URL(), x.key, x.journey.shape)
 	if _, err := x.api.CreateTool(x.t.Context(), def); err != nil {
 		x.t.Fatal(err)
@@ -318,7 +330,7 @@ func (x *trip) push(p *process) {
 		run, err := x.api.GetRun(ctx, x.key)
 		switch {
 		case client.Status(err) == http.StatusNotFound:
-			_, err = x.api.Run(ctx, x.key, v1.RunRequest{RunID: x.key, Options: &v1.RunOptions{Async: true},
+			_, err = x.api.Run(ctx, x.key, v1.RunRequest{RunID: x.key, Options: &v1.RunOptions{Async: true, WebhookURL: x.webhook()},
 				Inputs: json.RawMessage(`{"key":"` + x.key + `"}`), Credentials: json.RawMessage(`{"token":"t-` + x.key + `"}`)})
 			return false, err
 		case err != nil:
@@ -343,6 +355,9 @@ func (x *trip) settled(p *process) bool {
 	limit := 1500 * time.Millisecond
 	if x.journey.shape == cancelled {
 		limit = 5 * time.Second // a turn of the sweeper
+	}
+	if x.journey.follows() {
+		x.follow(p)
 	}
 	last := len(x.journey.plans) > 0 && p.cmd.Env != nil && planOf(p) == ""
 	if !last {
@@ -373,6 +388,14 @@ func (x *trip) check() {
 		x.t.Errorf("the run was %s (%s), and then %s (%s), %v", run.Status, run.Error, again.Status, again.Error, err)
 	}
 	x.rows(run.Status)
+	switch x.journey.shape {
+	case called:
+		x.checkCalled()
+		return
+	case chained:
+		x.checkChain()
+		return
+	}
 	if x.journey.shape == cancelled {
 		if run.Status != "aborted" || run.Error != "Run cancelled by user" {
 			x.t.Errorf("the cancelled run is %s: %s", run.Status, run.Error)

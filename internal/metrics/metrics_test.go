@@ -36,6 +36,8 @@ func count(m *Metrics) {
 	m.Page("", time.Second)
 	m.Sent(503, "", time.Second)
 	m.Sent(0, "timeout", time.Minute)
+	m.Delivered(204, "", time.Second)
+	m.Delivered(0, "timeout", time.Minute)
 	m.Local(time.Second)
 	m.Local(1100 * time.Millisecond)
 	m.LeaseLost(RegularLease)
@@ -53,7 +55,9 @@ func TestFigures(t *testing.T) {
 	m.WatchDatabase(func() Database {
 		return Database{Max: 24, InUse: 3, Idle: 2, Acquired: 10, Waited: 4, WaitTime: time.Second}
 	})
-	m.WatchRuns(func(context.Context) (Open, error) { return Open{Running: 7, OldestUnstarted: 90 * time.Second}, nil })
+	m.WatchRuns(func(context.Context) (Open, error) {
+		return Open{Running: 7, OldestUnstarted: 90 * time.Second, OldestDelivery: 30 * time.Second}, nil
+	})
 	gauge, ok := m.TemporalGauge("temporal_worker_task_slots_available", &TemporalTags{WorkerType: "ActivityWorker", PollerType: "none of its labels"})
 	if !ok {
 		t.Fatal("the slots are not shown")
@@ -89,6 +93,9 @@ func TestFigures(t *testing.T) {
 		`stepwell_database_wait_seconds_total 1`,
 		`stepwell_runs_running 7`,
 		`stepwell_oldest_unstarted_run_seconds 90`,
+		`stepwell_oldest_pending_delivery_seconds 30`,
+		`stepwell_delivery_attempts_total{result="2xx"} 1`,
+		`stepwell_delivery_attempts_total{result="timeout"} 1`,
 		`temporal_worker_task_slots_available{worker_type="ActivityWorker"} 199`,
 		`temporal_request_failure{operation="Poll",status_code="Unavailable"} 2`,
 		`go_goroutines`,
