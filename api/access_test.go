@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -152,5 +154,49 @@ func TestAuditFailure(t *testing.T) {
 	lines := logs.FilterMessage("a change is not in the audit log").All()
 	if len(lines) != 1 || lines[0].ContextMap()["action"] != "tool.delete" || lines[0].ContextMap()["target"] != "orders" || lines[0].ContextMap()["user"] != "ann" {
 		t.Errorf("logged %v", lines)
+	}
+}
+
+var update = flag.Bool("update", false, "write the table of docs/security.md anew")
+
+// TestDocumentedPermissions compares the table of docs/security.md with the rules and the
+// routes. `go test ./api -run Documented -update` writes it anew.
+func TestDocumentedPermissions(t *testing.T) {
+	t.Parallel()
+	const path = "../docs/security.md"
+	const begin, end = "<!-- permissions, generated -->\n", "<!-- end of permissions -->"
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(text), begin)
+	got, after, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatal("docs/security.md does not have the marks of the table")
+	}
+	routes := newTestAPI(newMemory(), nil).routes()
+	want := "\n| routes | admin | member | runner | end user | list of tools |\n|---|---|---|---|---|---|\n"
+	for p := known; p <= administer; p++ {
+		var names []string
+		for _, rt := range routes {
+			if rt.needs == p {
+				names = append(names, "`"+rt.method+" "+rt.path+"`")
+			}
+		}
+		want += "| " + strings.Join(names, ", ") + " | yes"
+		for _, role := range []string{stepwell.RoleMember, stepwell.RoleRunner, stepwell.RoleEndUser} {
+			want += " | " + map[bool]string{true: "yes"}[p == known || slices.Contains(rules[p].roles, role)]
+		}
+		want += " | " + map[bool]string{true: "holds"}[rules[p].tools] + " |\n"
+	}
+	want += "\n"
+	if got == want {
+		return
+	}
+	if !*update {
+		t.Fatalf("docs/security.md has another table: run `go test ./api -run Documented -update`\n%s", want)
+	}
+	if err := os.WriteFile(path, []byte(before+begin+want+end+after), 0o644); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -114,7 +114,7 @@ func (s *Service) EnsureAdmin(ctx context.Context, preset string) (generated str
 	}
 	text := preset
 	if org == "" {
-		if org, err = s.Store.CreateOrganization(ctx, "default"); err != nil {
+		if org, err = createOrganization(ctx, s.Store, "default", byConfiguration); err != nil {
 			return "", err
 		}
 		if text == "" {
@@ -125,17 +125,32 @@ func (s *Service) EnsureAdmin(ctx context.Context, preset string) (generated str
 	if text == "" {
 		return "", nil
 	}
-	_, _, err = s.Store.InsertKey(ctx, &stepwell.APIKey{OrgID: org, Name: "admin", Role: stepwell.RoleAdmin}, secret.HashAPIKey(text))
-	return generated, err
+	return generated, createAdmin(ctx, s.Store, org, text, byConfiguration)
 }
 
 // CreateOrganization makes an organization and gives its first admin key.
 func CreateOrganization(ctx context.Context, s *store.Store, name string) (key string, err error) {
-	org, err := s.CreateOrganization(ctx, name)
+	org, err := createOrganization(ctx, s, name, byCommandLine)
 	if err != nil {
 		return "", err
 	}
 	key = secret.NewAPIKey(keyPrefix)
-	_, _, err = s.InsertKey(ctx, &stepwell.APIKey{OrgID: org, Name: "admin", Role: stepwell.RoleAdmin}, secret.HashAPIKey(key))
-	return key, err
+	return key, createAdmin(ctx, s, org, key, byCommandLine)
+}
+
+// createOrganization makes an organization and notes who did.
+func createOrganization(ctx context.Context, s *store.Store, name, by string) (id string, err error) {
+	if id, err = s.CreateOrganization(ctx, name); err != nil {
+		return "", err
+	}
+	return id, s.AddAudit(ctx, stepwell.AuditEntry{OrgID: id, UserID: by, Action: "organization.create", TargetType: "organization", Target: id})
+}
+
+// createAdmin makes a text an admin key, if it is no key yet, and notes who did.
+func createAdmin(ctx context.Context, s *store.Store, org, text, by string) error {
+	k, inserted, err := s.InsertKey(ctx, &stepwell.APIKey{OrgID: org, Name: "admin", Role: stepwell.RoleAdmin}, secret.HashAPIKey(text))
+	if err != nil || !inserted {
+		return err
+	}
+	return s.AddAudit(ctx, stepwell.AuditEntry{OrgID: org, UserID: by, Action: "key.create", TargetType: "key", Target: k.ID})
 }
