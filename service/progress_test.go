@@ -14,7 +14,9 @@ func TestQueued(t *testing.T) {
 	t.Parallel()
 	request, loop := stepwell.Step{ID: "r"}, stepwell.Step{ID: "l", DataSelector: "() => [1]"}
 	transform := stepwell.Step{ID: "t", Config: stepwell.StepConfig{Type: stepwell.StepTypeTransform}}
-	at := func(step, done int) []stepwell.StepSummary { return []stepwell.StepSummary{{Step: step, Done: done, Pages: 1}} }
+	at := func(step, done int) []stepwell.StepSummary {
+		return []stepwell.StepSummary{{Step: step, Done: done, Pages: 1}}
+	}
 	cases := []struct {
 		name   string
 		steps  []stepwell.Step
