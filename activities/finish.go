@@ -246,6 +246,7 @@ func (a *Activities) output(ctx context.Context, s *session) (*stepwell.Result, 
 			return nil, err
 		}
 		out, err := t.Output.Transform(s.ctx, a.Evaluator, scope)
+		a.console(s, stepwell.PageKey{Org: s.key.org, Run: s.key.run, Step: len(s.tool.def.Steps)}, out.Console)
 		if err != nil {
 			return nil, err
 		}

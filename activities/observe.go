@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/url"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -64,4 +65,28 @@ func (a *Activities) observeEnd(run *stepwell.Run) {
 		entry.Write(zap.String("run", run.ID), zap.String("tool", run.ToolID), zap.String("trace", run.TraceID),
 			zap.String("status", string(run.Status)), zap.Duration("took", took))
 	}
+}
+
+// maxConsole bounds, in bytes, what is logged of the console output of one call.
+const maxConsole = 8 << 10
+
+// console logs what a transform wrote to its console, for debugging: masked, and only
+// there, since what is worth keeping is the transform's to return.
+func (a *Activities) console(s *session, k stepwell.PageKey, lines []string) {
+	if len(lines) == 0 {
+		return
+	}
+	entry := a.Log.Check(zap.DebugLevel, "console")
+	if entry == nil {
+		return
+	}
+	text := s.public(strings.Join(lines, "\n"))
+	if len(text) > maxConsole {
+		text = strings.ToValidUTF8(text[:maxConsole], "") + "…"
+	}
+	step := "outputTransform"
+	if k.Step < len(s.tool.def.Steps) {
+		step = s.tool.def.Steps[k.Step].ID
+	}
+	entry.Write(zap.String("run", k.Run), zap.String("tool", s.run.ToolID), zap.String("step", step), zap.Int("item", k.Item), zap.String("output", text))
 }

@@ -183,6 +183,7 @@ func (u *unit) transform(ctx context.Context) (PageResult, error) {
 		return u.unbound(ctx, err)
 	}
 	out, err := u.step.Transform(u.s.ctx, u.a.Evaluator, scope)
+	u.a.console(u.s, u.key, out.Console)
 	if err != nil {
 		return u.failed(ctx, err)
 	}

@@ -46,7 +46,8 @@ func (s *Step) evaluate(ctx context.Context, ev Evaluator, scope Scope, limits L
 	return vals, nil
 }
 
-// call evaluates codes in one round trip.
+// call evaluates codes in one round trip. When one of them fails the results come with
+// the error.
 func (s *Step) call(ctx context.Context, ev Evaluator, args map[string]Scope, limits Limits, codes []*code) ([]EvalResult, error) {
 	if len(codes) == 0 {
 		return nil, nil
@@ -64,7 +65,7 @@ func (s *Step) call(ctx context.Context, ev Evaluator, args map[string]Scope, li
 	}
 	for i, r := range results {
 		if r.Err != nil {
-			return nil, s.codeError(codes[i], r.Err.Message)
+			return results, s.codeError(codes[i], r.Err.Message)
 		}
 	}
 	return results, nil

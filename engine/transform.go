@@ -18,7 +18,7 @@ type TransformResult struct {
 }
 
 // Transform runs the code of a transform step or of Tool.Output. What the code
-// does wrong is a *StepError.
+// does wrong is a *StepError; its console output comes with that, too.
 func (s *Step) Transform(ctx context.Context, ev Evaluator, scope Scope) (TransformResult, error) {
 	if s.run == nil {
 		return TransformResult{}, s.Errorf("has no code to run")
@@ -34,7 +34,10 @@ func (s *Step) Transform(ctx context.Context, ev Evaluator, scope Scope) (Transf
 	}
 	results, err := s.call(ctx, ev, map[string]Scope{"sourceData": scope}, s.transform, []*code{s.run})
 	if err != nil {
-		return TransformResult{}, err
+		if len(results) == 0 {
+			return TransformResult{}, err
+		}
+		return TransformResult{Console: results[0].Console}, err
 	}
 	return s.result(results[0])
 }

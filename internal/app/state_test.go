@@ -298,3 +298,26 @@ func TestStateOfReruns(t *testing.T) {
 	wantWarnings(t, rerun(run.RunID, "flawed"))
 	n.wantState(t, tool, `{"n":51}`)
 }
+
+// TestConsole finds the console output of transforms in the log, masked and bounded.
+func TestConsole(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, nil)
+	tool := n.tool(t, fmt.Sprintf(`{"id":"talks","steps":[%s,%s],"outputTransform":"(s) => { console.log('at the end'); return 1 }"}`,
+		transform("a", "(s) => { console.log('key', s.credentials.key); console.warn({n: 1}); for (let i = 0; i < 90; i++) console.log('x'.repeat(1000)) }", ""),
+		transform("b", "(s) => { console.error('before it throws'); throw new Error('no') }", `,"failureBehavior":"continue"`)))
+	if run := n.run(t, tool, v1.RunRequest{Credentials: json.RawMessage(`{"key":"very-secret-key"}`)}); run.Status != "success" {
+		t.Fatal(run.Error)
+	}
+	output := map[string]string{}
+	for _, entry := range n.log.FilterMessage("console").All() {
+		fields := entry.ContextMap()
+		output[fmt.Sprint(fields["step"])] = fmt.Sprint(fields["output"])
+	}
+	if text := output["a"]; !strings.HasPrefix(text, "key [masked]\n") || len(text) < 8<<10 || len(text) > 9<<10 {
+		t.Errorf("step a logged %d bytes: %.100s", len(text), text)
+	}
+	if output["b"] != "error: before it throws" || output["outputTransform"] != "at the end" {
+		t.Errorf("the others logged %q and %q", output["b"], output["outputTransform"])
+	}
+}
