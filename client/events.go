@@ -19,7 +19,13 @@ const maxEventLine = 32 << 20
 // progress, and ends after a final status. A stream that breaks off is resumed after the
 // last event, as often as other calls are repeated without anything coming.
 func (c *Client) Watch(ctx context.Context, id string, visit func(v1.Event) error) error {
-	last, final := "", false
+	return c.WatchAfter(ctx, id, "", visit)
+}
+
+// WatchAfter is Watch for who has seen events up to one: it goes on after that. There is
+// nothing to visit when that was a final status.
+func (c *Client) WatchAfter(ctx context.Context, id, last string, visit func(v1.Event) error) error {
+	final := false
 	pause, fruitless := c.pause, 0
 	for {
 		before := last
@@ -28,7 +34,7 @@ func (c *Client) Watch(ctx context.Context, id string, visit func(v1.Event) erro
 			final = e.Run != nil && e.Run.Status != "running"
 			return visit(e)
 		})
-		if final || err != nil && !broken {
+		if final || !broken {
 			return err
 		}
 		if last != before {
@@ -56,6 +62,9 @@ func (c *Client) events(ctx context.Context, id, after string, visit func(v1.Eve
 		return false, err
 	}
 	defer res.Body.Close()
+	if res.StatusCode == http.StatusNoContent { // the end was seen before
+		return false, nil
+	}
 	lines := bufio.NewScanner(res.Body)
 	lines.Buffer(nil, maxEventLine)
 	var e v1.Event

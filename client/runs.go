@@ -145,15 +145,6 @@ func (c *Client) Cancel(ctx context.Context, id string) (*v1.Run, error) {
 	return change[v1.Run](ctx, c, call{method: "POST", path: runPath(id) + "/cancel", repeatable: true})
 }
 
-// Files gives the files of a run with fresh links.
-func (c *Client) Files(ctx context.Context, id string) ([]v1.FileArtifact, error) {
-	files, err := get[v1.Files](ctx, c, runPath(id)+"/files", nil)
-	if err != nil {
-		return nil, err
-	}
-	return files.FileArtifacts, nil
-}
-
 // Deliveries gives the callbacks of a run: one at most.
 func (c *Client) Deliveries(ctx context.Context, run string) ([]v1.Delivery, error) {
 	all, err := get[v1.Deliveries](ctx, c, runPath(run)+"/deliveries", nil)

@@ -328,14 +328,10 @@ func TestRunsCommands(t *testing.T) {
 	took := int64(3400)
 	done := state("success", nil)
 	done.Metadata.DurationMS = &took
-	s := &service{states: []v1.Run{state("running", &v1.Progress{Step: "orders", Page: 2, Items: 200, Bytes: 36_000}), done}}
+	s := &service{states: []v1.Run{state("running", nil), done}}
 	code, out, _ := use(t, s, Commands{}, "", "runs", "list", "--tool", "x", "--status=running")
 	if code != 0 || !strings.Contains(out, "demo-orders   success") || !strings.Contains(out, "3.4 s") || s.query.Get("toolId") != "x" || s.query.Get("status") != "running" {
 		t.Errorf("runs list: %d %q %v", code, out, s.query)
-	}
-	code, out, _ = use(t, s, Commands{}, "", "runs", "watch", "r1")
-	if code != 0 || !strings.HasSuffix(out, "  r1  success after 3.4 s\n") {
-		t.Errorf("runs watch: %d %q", code, out)
 	}
 	if code, out, _ := use(t, s, Commands{}, "", "runs", "cancel", "r1"); code != 0 || !strings.Contains(out, `"aborted"`) {
 		t.Errorf("runs cancel: %d %q", code, out)

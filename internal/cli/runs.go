@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -143,12 +144,15 @@ func runsGet(c *call) func(context.Context, []string) error {
 
 // runsResults is `stepwell runs results`.
 func runsResults(c *call) func(context.Context, []string) error {
+	output := c.flags.String("output", "-", "`file` for the results (- is standard output)")
 	return c.remote([]string{"RUN"}, func(ctx context.Context, api *client.Client, args []string) error {
-		if err := api.ResultsTo(ctx, args[0], c.streams.Out); err != nil {
+		return c.toFile(*output, func(w io.Writer) error {
+			if err := api.ResultsTo(ctx, args[0], w); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintln(w)
 			return err
-		}
-		_, err := fmt.Fprintln(c.streams.Out)
-		return err
+		})
 	})
 }
 
@@ -163,29 +167,8 @@ func runsCancel(c *call) func(context.Context, []string) error {
 	})
 }
 
-// runsWatch is `stepwell runs watch`.
-func runsWatch(c *call) func(context.Context, []string) error {
-	return c.remote([]string{"RUN"}, func(ctx context.Context, api *client.Client, args []string) error {
-		run, err := api.GetRun(ctx, args[0])
-		if err != nil {
-			return err
-		}
-		st := newStyle(c.streams.Terminal, c.streams.Getenv)
-		line := newProgressLine(c.streams.Out, c.streams.Terminal, st, run.Metadata.StartedAt.Time)
-		if run, err = watch(ctx, api, run.RunID, line); err != nil {
-			return err
-		}
-		status := st.green(run.Status)
-		if run.Status != "success" {
-			status = st.red(run.Status)
-		}
-		took := run.Metadata.CompletedAt.Sub(run.Metadata.StartedAt.Time)
-		fmt.Fprintf(c.streams.Out, "  %s  %s after %s\n", run.RunID, status, duration(took))
-		return succeeded(run)
-	})
-}
-
-// watch shows the progress of a run until it ends, and gives it as it ended.
+// watch is follow for a service on this machine, which is asked again and again: a run of
+// seconds moves on between two events.
 func watch(ctx context.Context, api *client.Client, runID string, line *progressLine) (*v1.Run, error) {
 	defer line.end()
 	ticker := time.NewTicker(watchEvery)
