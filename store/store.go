@@ -32,6 +32,8 @@ type Blobs interface {
 type Sealer interface {
 	Seal(plaintext []byte, aad ...string) ([]byte, error)
 	Open(sealed []byte, aad ...string) ([]byte, error)
+	// NeedsRotation reports whether a value is sealed under another than the current key.
+	NeedsRotation(sealed []byte) bool
 }
 
 // Config is what a Store needs.

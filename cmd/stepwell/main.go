@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -44,6 +45,9 @@ func main() {
 		Dev:      func(ctx context.Context, o cli.DevOptions) error { return dev.Run(ctx, cfg, o, os.Stdout, tty, log) },
 		CreateOrganization: func(ctx context.Context, name, dir string) (string, error) {
 			return dev.CreateOrganization(ctx, cfg, name, dir, log)
+		},
+		RotateKeys: func(ctx context.Context, newest, dir string, out io.Writer) error {
+			return dev.RotateKeys(ctx, cfg, newest, dir, out, log)
 		},
 	})
 	stop()

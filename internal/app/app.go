@@ -137,8 +137,8 @@ func (n *Node) open(ctx context.Context) error {
 		return errors.New("STEPWELL_DATABASE_URL and STEPWELL_TEMPORAL_ADDRESS must be set; `stepwell dev` brings both")
 	}
 	var err error
-	if n.ring, err = secret.ParseRing(cfg.EncryptionKeys); err != nil {
-		return fmt.Errorf("STEPWELL_ENCRYPTION_KEYS: %w", err)
+	if n.ring, err = OpenRing(cfg); err != nil {
+		return err
 	}
 	if cfg.BlobURL == "" {
 		dir, err := filepath.Abs(filepath.Join(cfg.DataDir, "blobs"))
@@ -261,6 +261,9 @@ func (n *Node) run(ctx, starting context.Context) error {
 		n.background.Go(func() { a.serve(n.log) })
 	}
 	n.background.Go(func() { n.Service.Run(background) })
+	if n.Config.KeysFile != "" {
+		n.background.Go(func() { n.watchKeys(background) })
+	}
 	var joining context.Context
 	joining, n.joining = context.WithCancel(background)
 	n.joined = make(chan struct{})

@@ -46,6 +46,9 @@ type Commands struct {
 	// CreateOrganization makes an organization in the installation that a data
 	// directory holds (or that the environment names) and gives its first admin key.
 	CreateOrganization func(ctx context.Context, name, dataDir string) (key string, err error)
+	// RotateKeys seals every stored secret under the newest key, which newest names (empty:
+	// one is made in the data directory), and writes its progress to out.
+	RotateKeys func(ctx context.Context, newest, dataDir string, out io.Writer) error
 	// Version is what `stepwell version` prints.
 	Version string
 	// Defaults stand where a flag is absent.
@@ -139,6 +142,7 @@ func table() []command {
 		{"files list", "RUN", "list the files of a run", filesList},
 		{"files download", "RUN [KEY]… [--dir DIR | --output FILE]", "save files of a run, all without a KEY", filesDownload},
 		{"admin create-organization", "NAME [--data-dir DIR]", "make an organization and print its first admin key", createOrganization},
+		{"admin rotate-keys", "[KEY] [--data-dir DIR]", "seal every stored secret under a new key", rotateKeys},
 		{"version", "", "print the version", versionCommand},
 	}
 }

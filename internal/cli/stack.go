@@ -74,6 +74,24 @@ func createOrganization(c *call) func(context.Context, []string) error {
 	}
 }
 
+// rotateKeys is `stepwell admin rotate-keys`.
+func rotateKeys(c *call) func(context.Context, []string) error {
+	dir := c.flags.String("data-dir", c.cmds.Defaults.DataDir, "`directory` of the installation")
+	return func(ctx context.Context, args []string) error {
+		newest := ""
+		if len(args) > 0 {
+			newest, args = args[0], args[1:]
+		}
+		if err := exactly(args); err != nil {
+			return err
+		}
+		if c.cmds.RotateKeys == nil {
+			return errNotInThisBuild
+		}
+		return c.cmds.RotateKeys(ctx, newest, *dir, c.streams.Out)
+	}
+}
+
 // versionCommand is `stepwell version`.
 func versionCommand(c *call) func(context.Context, []string) error {
 	return func(_ context.Context, args []string) error {

@@ -26,6 +26,7 @@ type Config struct {
 	DatabaseConns   int           `env:"DATABASE_CONNS" default:"24" help:"connections to Postgres of one process"`
 	TemporalAddress string        `env:"TEMPORAL_ADDRESS" help:"host:port of Temporal; stepwell dev starts its own without it"`
 	EncryptionKeys  string        `env:"ENCRYPTION_KEYS" help:"key ring for secrets at rest: id:base64key, several separated by commas, the first one seals; stepwell dev makes one"`
+	KeysFile        string        `env:"ENCRYPTION_KEYS_FILE" help:"file that holds the key ring, in place of ENCRYPTION_KEYS; it is read again when it changes"`
 	Egress          string        `env:"EGRESS" default:"private" help:"where requests may go: private, public or allowlist"`
 	EgressAllow     []string      `env:"EGRESS_ALLOW" help:"hosts, host:port or CIDRs of the allowlist, separated by commas"`
 	PublicURL       string        `env:"PUBLIC_URL" help:"public address of the API with /v1, for links; default: the request's Host"`

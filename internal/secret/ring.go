@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync/atomic"
 )
 
 const (
@@ -36,6 +37,16 @@ var keyID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 // Ring is the set of keys that seal secrets at rest. The first seals, all open.
 // It is safe for concurrent use.
 type Ring struct {
+	// ReadAgain gives the text of the ring as it is now; nil when it never changes. It is
+	// set before the ring is used, and asked when a value is sealed under an unknown key.
+	ReadAgain func() (string, error)
+
+	now atomic.Pointer[keySet]
+}
+
+// keySet is what a ring holds at a time.
+type keySet struct {
+	text    string // that it was read from
 	current string
 	keys    map[string]cipher.AEAD
 }
@@ -53,7 +64,52 @@ func NewKey() string {
 // padding optional). White space around entries is ignored. No key at all is
 // an error, as is an id that occurs twice. Errors name ids and never keys.
 func ParseRing(text string) (*Ring, error) {
-	r := &Ring{keys: map[string]cipher.AEAD{}}
+	keys, err := parseKeys(text)
+	if err != nil {
+		return nil, err
+	}
+	r := &Ring{}
+	r.now.Store(keys)
+	return r, nil
+}
+
+// Current is the id of the key that seals.
+func (r *Ring) Current() string { return r.now.Load().current }
+
+// Reload takes in what ReadAgain gives; changed reports whether it is anything new. After
+// an error the ring is as it was.
+func (r *Ring) Reload() (changed bool, err error) {
+	if r.ReadAgain == nil {
+		return false, nil
+	}
+	text, err := r.ReadAgain()
+	if err != nil || text == r.now.Load().text {
+		return false, err
+	}
+	keys, err := parseKeys(text)
+	if err != nil {
+		return false, err
+	}
+	r.now.Store(keys)
+	return true, nil
+}
+
+// key gives the key of an id. An unknown one may have come since the ring was read.
+func (r *Ring) key(id string) (cipher.AEAD, error) {
+	if key, ok := r.now.Load().keys[id]; ok {
+		return key, nil
+	}
+	if _, err := r.Reload(); err != nil {
+		return nil, fmt.Errorf("%w: id %q, and the ring was not read again: %w", ErrUnknownKey, id, err)
+	}
+	if key, ok := r.now.Load().keys[id]; ok {
+		return key, nil
+	}
+	return nil, fmt.Errorf("%w: id %q", ErrUnknownKey, id)
+}
+
+func parseKeys(text string) (*keySet, error) {
+	r := &keySet{text: text, keys: map[string]cipher.AEAD{}}
 	for i, entry := range strings.Split(text, ",") {
 		entry = strings.TrimSpace(entry)
 		if entry == "" {
@@ -114,9 +170,10 @@ func (r *Ring) Seal(plaintext []byte, aad ...string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("seal: %w", err)
 	}
-	head := append([]byte{sealedVersion, byte(len(r.current))}, r.current...)
+	now := r.now.Load()
+	head := append([]byte{sealedVersion, byte(len(now.current))}, now.current...)
 	place := encodePlace(head, aad)
-	sealed := r.keys[r.current].Seal(head, nil, dataKey, place)
+	sealed := now.keys[now.current].Seal(head, nil, dataKey, place)
 	return data.Seal(sealed, nil, plaintext, place), nil
 }
 
@@ -127,9 +184,9 @@ func (r *Ring) Open(sealed []byte, aad ...string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	ring, ok := r.keys[id]
-	if !ok {
-		return nil, fmt.Errorf("%w: id %q", ErrUnknownKey, id)
+	ring, err := r.key(id)
+	if err != nil {
+		return nil, err
 	}
 	place := encodePlace(head, aad)
 	dataKey, err := ring.Open(nil, nil, rest[:wrappedSize], place)
@@ -151,7 +208,7 @@ func (r *Ring) Open(sealed []byte, aad ...string) ([]byte, error) {
 // first key: open it, seal it, store it.
 func (r *Ring) NeedsRotation(sealed []byte) bool {
 	id, _, _, err := split(sealed)
-	return err != nil || id != r.current
+	return err != nil || id != r.Current()
 }
 
 // split gives the key id of a sealed value, its head (version and id) and the rest.

@@ -129,3 +129,37 @@ func TestParseRingRefuses(t *testing.T) {
 		t.Errorf("URL alphabet: %v", err)
 	}
 }
+
+// TestRingIsReadAgain opens a value that was sealed under a key that came later.
+func TestRingIsReadAgain(t *testing.T) {
+	t.Parallel()
+	first, second := "one:"+NewKey(), "two:"+NewKey()
+	text := first
+	r, err := ParseRing(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.ReadAgain = func() (string, error) { return text, nil }
+	newer, err := ParseRing(second + "," + first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sealed, err := newer.Seal([]byte("plain"), "place")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Open(sealed, "place"); !errors.Is(err, ErrUnknownKey) {
+		t.Errorf("before the key came: %v", err)
+	}
+	text = "broken"
+	if _, err := r.Open(sealed, "place"); !errors.Is(err, ErrUnknownKey) || r.Current() != "one" {
+		t.Errorf("a broken ring: %v, sealing under %s", err, r.Current())
+	}
+	text = second + "," + first
+	if plain, err := r.Open(sealed, "place"); err != nil || string(plain) != "plain" || r.Current() != "two" || r.NeedsRotation(sealed) {
+		t.Errorf("%q %v, sealing under %s", plain, err, r.Current())
+	}
+	if changed, err := r.Reload(); changed || err != nil {
+		t.Errorf("read again without a change: %v %v", changed, err)
+	}
+}

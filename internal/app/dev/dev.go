@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -79,17 +78,15 @@ func Run(ctx context.Context, cfg config.Config, opts cli.DevOptions, out io.Wri
 // devFiles makes what dev keeps beside the databases: the key ring, and Postgres's
 // address for `stepwell admin`. Both are secrets.
 func devFiles(cfg *config.Config) error {
-	if cfg.EncryptionKeys == "" {
-		path := filepath.Join(cfg.DataDir, "encryption-keys")
-		text, err := os.ReadFile(path)
+	if cfg.EncryptionKeys == "" && cfg.KeysFile == "" {
+		cfg.KeysFile = filepath.Join(cfg.DataDir, keysFile)
+		_, err := os.Stat(cfg.KeysFile)
 		if errors.Is(err, os.ErrNotExist) {
-			text = []byte("dev:" + secret.NewKey())
-			err = writeDurably(path, text)
+			err = writeDurably(cfg.KeysFile, []byte("dev:"+secret.NewKey()))
 		}
 		if err != nil {
 			return fmt.Errorf("the key ring: %w", err)
 		}
-		cfg.EncryptionKeys = strings.TrimSpace(string(text))
 	}
 	return os.WriteFile(filepath.Join(cfg.DataDir, urlFile), []byte(cfg.DatabaseURL), 0o600)
 }
@@ -169,23 +166,11 @@ func runDemo(ctx context.Context, n *app.Node, out io.Writer, tty bool, upstream
 // CreateOrganization makes an organization in the installation of a data directory,
 // running or not, or in that of the environment.
 func CreateOrganization(ctx context.Context, cfg config.Config, name, dir string, log *zap.Logger) (string, error) {
-	url := cfg.DatabaseURL
-	if url == "" {
-		stack, err := devstack.Start(ctx, devstack.Options{DataDir: dir, Log: log})
-		switch {
-		case err == nil:
-			defer stack.Close(context.WithoutCancel(ctx))
-			url = stack.DatabaseURL()
-		case errors.Is(err, devstack.ErrAlreadyRunning):
-			text, err := os.ReadFile(filepath.Join(dir, urlFile))
-			if err != nil {
-				return "", fmt.Errorf("the running installation is not ready yet; try again: %w", err)
-			}
-			url = string(text)
-		default:
-			return "", err
-		}
+	url, release, err := databaseOf(ctx, cfg, dir, log)
+	if err != nil {
+		return "", err
 	}
+	defer release()
 	s, err := store.Open(ctx, store.Config{URL: url, Log: log})
 	if err != nil {
 		return "", err
