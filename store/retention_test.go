@@ -5,8 +5,12 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"os"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"stepwell"
 )
@@ -154,5 +158,30 @@ func TestDeletedBlobInUse(t *testing.T) {
 	ts.removeBlobs()
 	if n := ts.blobFiles(); n != 1 {
 		t.Errorf("%d blobs, want the file of the new run", n)
+	}
+}
+
+// TestBlobsAreKnown: each column that names blobs is asked before one is removed, and its
+// blobs go with their run.
+func TestBlobsAreKnown(t *testing.T) {
+	t.Parallel()
+	ts := newStore(t)
+	rows, err := ts.pool.Query(t.Context(), `SELECT table_name FROM information_schema.columns
+		WHERE table_schema = 'public' AND column_name IN ('blob', 'data_blob')`)
+	ts.noError(err)
+	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	ts.noError(err)
+	if len(tables) < 5 {
+		t.Errorf("only %v have blobs", tables)
+	}
+	source, err := os.ReadFile("retention.go")
+	ts.noError(err)
+	for _, table := range tables {
+		if !strings.Contains(referred("o", "r", "k"), " FROM "+table+" ") {
+			t.Errorf("referred does not ask %s", table)
+		}
+		if !strings.Contains(string(source), "DELETE FROM "+table+" WHERE org_id = $1") {
+			t.Errorf("retention does not delete from %s", table)
+		}
 	}
 }
