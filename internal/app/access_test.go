@@ -109,6 +109,14 @@ func (n *accessNode) path(row accessRow) string {
 	if fresh("runId") {
 		n.ids["runId"] = n.newRun(row.Run == "running")
 	}
+	if fresh("deliveryId") {
+		run := n.run(n.t, n.ids["toolId"], v1.RunRequest{Options: &v1.RunOptions{WebhookURL: n.hang}})
+		all, err := n.api.Deliveries(n.t.Context(), run.RunID)
+		if err != nil || len(all) != 1 {
+			n.t.Fatal(all, err)
+		}
+		n.ids["deliveryId"] = all[0].ID
+	}
 	if fresh("keyId") {
 		n.ids["keyId"] = must[v1.APIKey](n.t)(n.api.CreateAPIKey(n.t.Context(), v1.APIKeyCreate{Role: "runner", Name: notForOthers})).ID
 	}
@@ -235,7 +243,7 @@ func (n *accessNode) checkAudit() {
 	}
 	for _, action := range []string{"key.create", "key.update", "key.delete", "tool.create", "tool.update", "tool.delete", "tool.restore", "run.cancel", "state.update",
 		"state.reset", "system.create", "system.update", "system.delete", "end_user.create", "end_user.update", "end_user.delete",
-		"end_user_credentials.update", "end_user_credentials.delete", "portal_link.create"} {
+		"end_user_credentials.update", "end_user_credentials.delete", "portal_link.create", "delivery.redeliver", "webhook_secret.create"} {
 		if actions[action] == 0 {
 			n.t.Errorf("the audit log has no %s", action)
 		}
