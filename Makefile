@@ -51,6 +51,11 @@ race: export CGO_ENABLED = 1
 race: build s3server ## the tests under the race detector (needs a C compiler)
 	$(GO) test -race -p 2 -timeout 40m ./...
 
+.PHONY: browser
+browser: ## install Chromium for the tests of the portal, where there is none (Debian; as root)
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
+		{ echo "installing Chromium"; apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; }
+
 .PHONY: bench bench-short bench-binary
 bench-binary:
 	@$(GO) build -trimpath -o $(BIN)/bench ./bench

@@ -16,6 +16,9 @@ import (
 // keyPrefix begins every generated API key.
 const keyPrefix = "sw"
 
+// firstOrganization is the name of the organization that the first start makes.
+const firstOrganization = "default"
+
 // Keys implements api.Keys.
 type Keys struct{ s *Service }
 
@@ -114,7 +117,7 @@ func (s *Service) EnsureAdmin(ctx context.Context, preset string) (generated str
 	}
 	text := preset
 	if org == "" {
-		if org, err = createOrganization(ctx, s.Store, "default", byConfiguration); err != nil {
+		if org, err = createOrganization(ctx, s.Store, firstOrganization, byConfiguration); err != nil {
 			return "", err
 		}
 		if text == "" {

@@ -35,7 +35,17 @@ func (s *Service) Portal(sender oauth.Sender) *Portal { return &Portal{s, sender
 
 // Look says whom a link is for.
 func (p *Portal) Look(ctx context.Context, token string) (*stepwell.Guest, error) {
-	return p.s.Store.PortalLink(ctx, portalHash(token))
+	g, err := p.s.Store.PortalLink(ctx, portalHash(token))
+	return known(g), err
+}
+
+// known leaves out a name that nobody gave: an organization that was made at the first
+// start is called something, but its end users do not know it by that.
+func known(g *stepwell.Guest) *stepwell.Guest {
+	if g != nil && g.OrgName == firstOrganization {
+		g.OrgName = ""
+	}
+	return g
 }
 
 // Open exchanges the token of a link for a session, which goes on for an hour whatever
@@ -47,7 +57,8 @@ func (p *Portal) Open(ctx context.Context, token string) (session string, expire
 
 // Session finds the end user of a session.
 func (p *Portal) Session(ctx context.Context, session string) (*stepwell.Guest, error) {
-	return p.s.Store.PortalSession(ctx, portalHash(session))
+	g, err := p.s.Store.PortalSession(ctx, portalHash(session))
+	return known(g), err
 }
 
 // Close ends a session.

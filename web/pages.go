@@ -145,20 +145,20 @@ func (h *Handler) fail(v *visit, err error) {
 
 // explain finds the words for an error.
 func (h *Handler) explain(err error) errorPage {
-	newLink := "Ask " + h.Contact + " for a new one."
+	ask := "ask " + h.Contact + " for a new one."
 	var e *stepwell.Error
 	if !errors.As(err, &e) {
 		e = &stepwell.Error{}
 	}
 	switch e.Code {
 	case stepwell.CodeLinkUnknown:
-		return errorPage{Heading: "This link does not work", What: "It may have been cut off when it was copied, or it was never valid.", Next: "Copy the whole link from the message that you received. If that does not help: " + newLink}
+		return errorPage{Heading: "This link does not work", What: "It may have been cut off when it was copied, or it was never valid.", Next: "Copy the whole link from the message that you received. If that does not help, " + ask}
 	case stepwell.CodeLinkExpired:
-		return errorPage{Heading: "This link has expired", What: "For your safety, links work for a limited time only.", Next: newLink}
+		return errorPage{Heading: "This link has expired", What: "For your safety, links work for a limited time only.", Next: "A" + ask[1:]}
 	case stepwell.CodeLinkReplaced:
-		return errorPage{Heading: "There is a newer link", What: "This link stopped working when a newer one was made for you.", Next: "Use the newest link that you received. If you have none: " + newLink}
+		return errorPage{Heading: "There is a newer link", What: "This link stopped working when a newer one was made for you.", Next: "Use the newest link that you received. If you have none, " + ask}
 	case stepwell.CodeSessionEnded:
-		return errorPage{Heading: "Your visit has ended", What: "For your safety, a visit lasts at most an hour. What you saved before is still there.", Next: "Open your link again. If it has expired: " + newLink}
+		return errorPage{Heading: "Your visit has ended", What: "For your safety, a visit lasts at most an hour. What you saved before is still there.", Next: "Open your link again. If it has expired, " + ask}
 	case errForeign.Code:
 		return errorPage{Heading: "This request was refused", What: "It did not come from a page of this portal, so nothing was changed.", Next: "Open your link again and use the forms that you find there. If you came from another website, that website may not mean well.", Back: true}
 	case errTooMany.Code:

@@ -77,6 +77,7 @@ activities             < github.com/jackc
 workflows              < github.com/jackc
 e2e                    < github.com/jackc go.temporal.io
 e2e/portal             < github.com/jackc
+e2e/portal             < github.com/jackc
 internal/fault         < github.com/jackc go.temporal.io
 internal/app           < github.com/jackc go.opentelemetry.io
 `
