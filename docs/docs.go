@@ -7,6 +7,7 @@ import (
 	"bufio"
 	"embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -185,4 +186,18 @@ func differ(at string, want, got any) string {
 		return fmt.Sprintf("%s is %.200v, want %v", at, got, want)
 	}
 	return ""
+}
+
+// Receiver gives the receiver of callbacks that api.md shows: a Python program.
+func Receiver() (string, error) {
+	all, err := blocks("api.md")
+	if err != nil {
+		return "", err
+	}
+	for _, b := range all {
+		if b.info == "python" {
+			return b.text, nil
+		}
+	}
+	return "", errors.New("api.md shows no receiver")
 }

@@ -2,8 +2,10 @@ package app_test
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -61,6 +63,68 @@ func TestExamplesOfExpressions(t *testing.T) {
 				}
 			})
 		}
+	})
+}
+
+// TestReceiverOfAPI runs the receiver of api.md: it takes a callback, and refuses one that
+// somebody else signed.
+func TestReceiverOfAPI(t *testing.T) {
+	t.Parallel()
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("needs python3")
+	}
+	program, err := docs.Receiver()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := startNode(t, nil)
+	n.tool(t, one)
+	secrets, err := n.api.WebhookSecrets(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := func(secret, says string) (address string) {
+		free, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		address = free.Addr().String()
+		_, port, _ := net.SplitHostPort(address)
+		free.Close()
+		cmd := exec.CommandContext(t.Context(), python, "-c", program)
+		cmd.Env = append(os.Environ(), "PORT="+port, "WEBHOOK_SECRET="+secret)
+		var out bytes.Buffer
+		cmd.Stdout = &out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait() // killed; from here on it prints no more
+			if got := out.String(); !strings.HasSuffix(got, says) || says == "" && got != "" {
+				t.Errorf("the receiver printed %q", got)
+			}
+		})
+		eventually(t, 20*time.Second, func() error {
+			c, err := net.Dial("tcp", address)
+			if err == nil {
+				c.Close()
+			}
+			return err
+		})
+		return address
+	}
+	right := start(secrets[0].Secret, " success {'n': 1}\n")
+	wrong := start("whsec_"+base64.StdEncoding.EncodeToString([]byte("another secret of somebody else")), "")
+	n.delivery(t, n.run(t, "one", calls("http://"+right+"/")).RunID, "delivered")
+	refused := n.run(t, "one", calls("http://"+wrong+"/")).RunID
+	eventually(t, 20*time.Second, func() error {
+		all, err := n.api.Deliveries(t.Context(), refused)
+		if err != nil || len(all) != 1 || len(all[0].Attempts) == 0 || all[0].Attempts[0].ResponseStatus != 401 {
+			return fmt.Errorf("not refused yet: %+v (%w)", all, err)
+		}
+		return nil
 	})
 }
 
