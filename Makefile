@@ -41,6 +41,7 @@ test: build s3server ## everything that a change must pass, about ten minutes
 	cd internal/blob/s3server && $(GO) vet ./...
 	$(GO) test -p 2 -timeout 15m ./...
 	@$(MAKE) --no-print-directory bench-short
+	@{ $(HAS_BROWSER); } || echo 'NOT TESTED: the portal in a browser. Install one with: make browser'
 
 lint: ## staticcheck, golangci-lint, and Temporal's check that workflow code is deterministic
 	$(GO) run go.temporal.io/sdk/contrib/tools/workflowcheck@v0.6.0 ./workflows
@@ -51,9 +52,11 @@ race: export CGO_ENABLED = 1
 race: build s3server ## the tests under the race detector (needs a C compiler)
 	$(GO) test -race -p 2 -timeout 40m ./...
 
+HAS_BROWSER := command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null
+
 .PHONY: browser
 browser: ## install Chromium for the tests of the portal, where there is none (Debian; as root)
-	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
+	@$(HAS_BROWSER) || \
 		{ echo "installing Chromium"; apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; }
 
 .PHONY: bench bench-short bench-binary

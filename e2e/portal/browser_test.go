@@ -59,7 +59,7 @@ func browser(t *testing.T) context.Context {
 	if err := chromedp.Do(ctx); err != nil { // its context is the browser's, so it has no timeout
 		t.Fatal(err)
 	}
-	ctx, cancel = context.WithTimeout(ctx, 3*time.Minute)
+	ctx, cancel = context.WithTimeout(ctx, 8*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
