@@ -49,7 +49,7 @@ func readAccess(t *testing.T) map[string]access {
 
 // pathObjects are the ids of what is there.
 var pathObjects = strings.NewReplacer("{toolId}", "orders", "{version}", "1.0.0", "{keyId}", "k3", "{link}", testLink(time.Hour),
-	"{endUserId}", testEndUser, "{systemId}", "crm", "{deliveryId}", "d1")
+	"{endUserId}", testEndUser, "{systemId}", "crm", "{deliveryId}", "d1", "{bulkId}", testBulk)
 
 // TestAccess checks that every route of the table has its row of access.yaml and answers
 // like it. internal/app asks a whole node the same, and more.

@@ -39,6 +39,7 @@ type Config struct {
 	Validator Validator
 	Runs      Runs
 	Runner    Runner
+	Bulk      Bulk
 	Systems   Systems
 	Links     Links
 	Portal    Portal // may be nil: then there is none

@@ -42,6 +42,9 @@ var auditLog = map[[2]string]audited{
 	{"POST", "/runs/{runId}/rerun"}:  {why: runsAreRows},
 	{"POST", "/runs/{runId}/cancel"}: {action: "run.cancel", target: "{runId}"},
 
+	{"POST", "/runs/cancel"}: {action: "bulk.cancel"},
+	{"POST", "/runs/rerun"}:  {action: "bulk.rerun"},
+
 	{"POST", "/hooks/{toolId}"}: {why: runsAreRows},
 
 	{"POST", "/deliveries/{deliveryId}/redeliver"}: {action: "delivery.redeliver", target: "{deliveryId}"},
@@ -75,7 +78,7 @@ const auditTimeout = 5 * time.Second
 // latter is logged in its place. A caller who hangs up does not stop it.
 func (a *API) record(ctx context.Context, req *request, rt *route, res *response) {
 	log := auditLog[[2]string{rt.method, rt.path}]
-	if log.action == "" {
+	if log.action == "" || log.target == "" && res.made == "" { // a dry run makes nothing
 		return
 	}
 	e := stepwell.AuditEntry{OrgID: req.caller.OrgID, UserID: req.caller.UserID, Action: log.action, Target: res.made, TraceID: req.trace}

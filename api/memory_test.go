@@ -379,6 +379,7 @@ var testRing, _ = secret.ParseRing("test:" + secret.NewKey())
 
 func newTestAPI(m *memory, change func(*Config)) *API {
 	c := Config{Links: testRing, Keys: memoryKeys{m}, Tools: memoryTools{m}, Validator: memoryValidator{}, Runs: memoryRuns{m}, Runner: memoryRunner{m}, Deliveries: memoryDeliveries{m}, Systems: memorySystems{m}, EndUsers: memoryEndUsers{m}, Audit: memoryAudit{m}}
+	c.Bulk = memoryBulk{m}
 	c.States = &memoryStates{values: json.RawMessage(`{"n":1}`), seq: 7}
 	if change != nil {
 		change(&c)

@@ -262,3 +262,17 @@ type Runner interface {
 	// run is given again; a run that ended otherwise is KindInvalid.
 	Cancel(ctx context.Context, orgID, id string) (*stepwell.Run, error)
 }
+
+// Bulk cancels and reruns many runs in the background.
+type Bulk interface {
+	// Count counts the runs that an operation would cover now; it may stop at a bound far
+	// above stepwell.MaxBulk. Of the query, paging does not matter.
+	Count(ctx context.Context, orgID string, kind stepwell.BulkKind, q RunQuery) (int, error)
+	// Begin records an operation on the runs that the query selects now: those that are
+	// running for a cancel, those that failed or were aborted for a rerun. op has OrgID, ID,
+	// Kind and Caller. From its return on every run gets its turn, whatever crashes.
+	// KindConflict when the id is taken, KindInvalid for more than stepwell.MaxBulk runs.
+	Begin(ctx context.Context, op *stepwell.BulkOperation, q RunQuery) error
+	// Get gives an operation with its progress; KindNotFound when there is none.
+	Get(ctx context.Context, orgID, id string) (*stepwell.BulkOperation, error)
+}

@@ -28,44 +28,67 @@ func parseRerunRequest(req *request) (rerunRequest, error) {
 	return in, err
 }
 
-// rerun starts a run that takes up an ended one. Its checks come in the order in which
+// rerun starts a run that takes up an ended one. The checks come in the order in which
 // a run's do; what is stored of the ended run is the Runner's to judge.
 func (a *API) rerun(ctx context.Context, req *request, in rerunRequest) (*response, error) {
-	of, n := req.run, in.run
-	live, err := a.findTool(ctx, req.caller.OrgID, of.ToolID)
+	n, err := a.takeUp(ctx, req, in)
 	if err != nil {
 		return nil, err
+	}
+	return a.begin(ctx, req, n)
+}
+
+// Again starts the rerun of an ended run where it stopped, with its own version and
+// options, asynchronously. It is how a bulk operation reruns.
+func (a *API) Again(ctx context.Context, caller *stepwell.Caller, of *stepwell.Run, id string) error {
+	req := &request{caller: caller, run: of, trace: id}
+	n, err := a.takeUp(ctx, req, rerunRequest{run: NewRun{ID: id}})
+	if err != nil {
+		return err
+	}
+	n.Options.Async = true
+	_, err = a.Runner.Start(ctx, n)
+	return err
+}
+
+// takeUp makes the run of a rerun.
+func (a *API) takeUp(ctx context.Context, req *request, in rerunRequest) (n NewRun, err error) {
+	of := req.run
+	n = in.run
+	live, err := a.findTool(ctx, req.caller.OrgID, of.ToolID)
+	if err != nil {
+		return n, err
 	}
 	// A tool that was deleted and made again is another one, and has not this version.
 	original, err := a.Tools.Version(ctx, req.caller.OrgID, of.ToolID, of.Tool.Version)
 	if stepwell.KindOf(err) == stepwell.KindNotFound || err == nil && original.VersionKey != of.ToolVersion {
-		return nil, stepwell.NotFound("Tool")
+		return n, stepwell.NotFound("Tool")
 	}
 	if err != nil {
-		return nil, err
+		return n, err
 	}
 	if live.Archived {
-		return nil, errArchived
+		return n, errArchived
 	}
 	if !of.Status.Final() {
-		return nil, stepwell.Invalid("invalid_rerun", "The run is still running: wait for its end, or cancel it, before it is rerun")
+		return n, stepwell.Invalid("invalid_rerun", "The run is still running: wait for its end, or cancel it, before it is rerun")
 	}
 	if req.tool, err = a.rerunVersion(ctx, req, original, in.toolVersion); err != nil {
-		return nil, err
+		return n, err
 	}
 	n.Rerun = &Rerun{Of: of, FromStep: in.fromStep}
 	n.Rerun.NewInputs = n.Inputs != nil && !sameJSON(n.Inputs, of.Inputs)
 	if err := checkRerun(n, req.tool); err != nil {
-		return nil, err
+		return n, err
 	}
 	if n.Inputs == nil {
 		n.Inputs = of.Inputs
 	}
 	n.Options = mergeOptions(of.Options, n.Options, in.given)
 	if err := a.completeRun(ctx, req, &n); err != nil {
-		return nil, err
+		return n, err
 	}
-	return a.begin(ctx, req, n)
+	return n, nil
 }
 
 // rerunVersion is the version that was asked for, else the original's.

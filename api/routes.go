@@ -1,14 +1,18 @@
 package api
 
 import (
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"sort"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/gorilla/mux"
+
+	"stepwell"
 )
 
 // prefix stands before every path.
@@ -67,7 +71,10 @@ func (a *API) routes() []route {
 		{"POST", "/webhook-secrets", administer, created, noBody, false, on(nothing, a.createWebhookSecret)},
 		{"POST", run + "/rerun", steer, ok, optionalBody, true, on(parseRerunRequest, a.rerun)},
 		{"POST", run + "/cancel", steer, ok, noBody, false, on(nothing, a.cancelRun)},
+		{"POST", "/runs/cancel", steer, http.StatusAccepted, requiredBody, false, on(parseBulk(stepwell.BulkCancel), a.beginBulk)},
+		{"POST", "/runs/rerun", steer, http.StatusAccepted, requiredBody, false, on(parseBulk(stepwell.BulkRerun), a.beginBulk)},
 		{"GET", "/runs", readRun, ok, noBody, false, on(parseRunQuery, a.listRuns)},
+		{"GET", "/runs/bulk/{bulkId}", steer, ok, noBody, false, on(nothing, a.getBulk)}, // after those of {runId}: a run's id may be bulk
 
 		{"GET", tool, read, ok, noBody, false, on(nothing, a.getTool)},
 		{"PUT", tool, edit, ok, requiredBody, false, on(parseToolUpdate, a.updateTool)},
@@ -125,12 +132,32 @@ func (a *API) newRouter() http.Handler {
 	}
 	m := mux.NewRouter().SkipClean(true).UseEncodedPath()
 	for _, path := range order {
+		if slices.ContainsFunc(order, func(pattern string) bool { return covers(pattern, path) }) {
+			// POST /runs/cancel is no run, GET /runs/cancel is one with this id.
+			m.Handle(prefix+path, a.atPath(path, byPath[path])).Methods(slices.Collect(maps.Keys(byPath[path]))...)
+		}
+	}
+	for _, path := range order {
 		m.Handle(prefix+path, a.atPath(path, byPath[path]))
 	}
 	m.NotFoundHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a.refuse(w, r, errNoPath, nil)
 	})
 	return m
+}
+
+// covers reports whether a pattern with variables matches a path without any.
+func covers(pattern, path string) bool {
+	a, b := strings.Split(pattern, "/"), strings.Split(path, "/")
+	if pattern == path || strings.Contains(path, "{") || len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] && !strings.HasPrefix(a[i], "{") {
+			return false
+		}
+	}
+	return true
 }
 
 // atPath serves one path by method.

@@ -223,6 +223,13 @@ func (a *API) cancelRun(ctx context.Context, req *request, _ none) (*response, e
 
 func parseRunQuery(req *request) (RunQuery, error) {
 	q := queryReader{values: req.query}
+	in := q.runFilter()
+	in.Page, in.Limit = q.page(50, 100)
+	return in, q.err
+}
+
+// runFilter reads what selects runs.
+func (q *queryReader) runFilter() RunQuery {
 	in := RunQuery{
 		ToolID: q.text("toolId"), UserID: q.text("userId"), SystemID: q.text("systemId"),
 		RerunOf: q.text("rerunOf"), ParentRunID: q.text("parentRunId"),
@@ -239,8 +246,7 @@ func parseRunQuery(req *request) (RunQuery, error) {
 			in.RequestSources = append(in.RequestSources, s)
 		}
 	}
-	in.Page, in.Limit = q.page(50, 100)
-	return in, q.err
+	return in
 }
 
 func (a *API) listRuns(ctx context.Context, req *request, in RunQuery) (*response, error) {

@@ -22,6 +22,7 @@ func (s *Service) retain(ctx context.Context) {
 		if s.Retention > 0 {
 			s.batches(ctx, "runs", func(ctx context.Context) (int, error) { return s.Store.DeleteExpired(ctx, s.Retention) })
 			s.removeBlobs(ctx)
+			s.batches(ctx, "bulk operations", func(ctx context.Context) (int, error) { return s.Store.DeleteBulks(ctx, s.Retention) })
 		}
 		if s.Tidy != nil && time.Since(tidied) > tidyEvery {
 			tidied = time.Now()

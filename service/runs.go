@@ -265,10 +265,7 @@ func (s *Service) reserved(ctx context.Context, bytes int64, do func() error) er
 
 // List gives a page of runs.
 func (s *Service) List(ctx context.Context, org string, q api.RunQuery) (api.Listed[*stepwell.Run], error) {
-	runs, total, more, err := s.Store.ListRuns(ctx, org, store.RunQuery{
-		ToolID: q.ToolID, Status: q.Status, RequestSources: q.RequestSources, UserID: q.UserID, SystemID: q.SystemID,
-		RerunOf: q.RerunOf, ParentRunID: q.ParentRunID, StartedAfter: q.StartedAfter, StartedBefore: q.StartedBefore,
-		OnlyTools: q.OnlyTools, EndUserID: q.EndUserID, Page: q.Page, Limit: q.Limit})
+	runs, total, more, err := s.Store.ListRuns(ctx, org, storeQuery(q))
 	if err == nil && len(runs) > 0 {
 		err = s.addFiles(ctx, runs...)
 	}

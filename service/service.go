@@ -51,6 +51,10 @@ type Config struct {
 // Service is one process's part of the service.
 type Service struct {
 	Config
+	// Again starts a run with an id that takes up an ended one where it stopped, for a
+	// caller, with the checks of a rerun. Set before Run; nil in a process without an API,
+	// which then leaves bulk operations to others.
+	Again    func(ctx context.Context, caller *stepwell.Caller, of *stepwell.Run, id string) error
 	results  *results.Reader
 	hub      *hub
 	notifier *store.Notifier
@@ -107,6 +111,7 @@ func (s *Service) Run(ctx context.Context) {
 	wg.Go(func() { s.startRounds(ctx) })
 	wg.Go(func() { s.sweep(ctx) })
 	wg.Go(func() { s.retain(ctx) })
+	wg.Go(func() { s.workBulks(ctx) })
 	wg.Wait()
 	s.wg.Wait()
 	// What is still to be noted when the process stops.

@@ -28,6 +28,27 @@ CREATE TABLE audit (
     trace_id text NOT NULL
 );
 
+CREATE TABLE bulk_operations (
+    org_id text NOT NULL,
+    id text NOT NULL,
+    kind text NOT NULL,
+    caller json NOT NULL,
+    total integer NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    completed_at timestamp with time zone,
+    CONSTRAINT bulk_operations_kind_check CHECK ((kind = ANY (ARRAY['cancel'::text, 'rerun'::text])))
+);
+
+CREATE TABLE bulk_runs (
+    org_id text NOT NULL,
+    operation_id text NOT NULL,
+    place integer NOT NULL,
+    run_id text NOT NULL,
+    outcome text,
+    error text,
+    CONSTRAINT bulk_runs_outcome_check CHECK ((outcome = ANY (ARRAY['done'::text, 'skipped'::text, 'failed'::text])))
+);
+
 CREATE TABLE claims (
     org_id text NOT NULL,
     run_id text NOT NULL,
@@ -357,6 +378,12 @@ ALTER TABLE ONLY api_keys
 ALTER TABLE ONLY audit
     ADD CONSTRAINT audit_pkey PRIMARY KEY (org_id, id);
 
+ALTER TABLE ONLY bulk_operations
+    ADD CONSTRAINT bulk_operations_pkey PRIMARY KEY (org_id, id);
+
+ALTER TABLE ONLY bulk_runs
+    ADD CONSTRAINT bulk_runs_pkey PRIMARY KEY (org_id, operation_id, place);
+
 ALTER TABLE ONLY claims
     ADD CONSTRAINT claims_pkey PRIMARY KEY (org_id, run_id, step, item, page);
 
@@ -451,6 +478,8 @@ CREATE INDEX api_keys_by_end_user ON api_keys USING btree (org_id, end_user_id) 
 
 CREATE INDEX audit_newest ON audit USING btree (org_id, created_at DESC, id DESC);
 
+CREATE INDEX bulk_open ON bulk_operations USING btree (created_at) WHERE (completed_at IS NULL);
+
 CREATE INDEX deliveries_due ON deliveries USING btree (next_attempt_at) WHERE (status = 'pending'::text);
 
 CREATE INDEX deliveries_pending ON deliveries USING btree (created_at) WHERE (status = 'pending'::text);
@@ -511,6 +540,12 @@ ALTER TABLE ONLY api_keys
 
 ALTER TABLE ONLY audit
     ADD CONSTRAINT audit_org_id_fkey FOREIGN KEY (org_id) REFERENCES organizations(id);
+
+ALTER TABLE ONLY bulk_operations
+    ADD CONSTRAINT bulk_operations_org_id_fkey FOREIGN KEY (org_id) REFERENCES organizations(id);
+
+ALTER TABLE ONLY bulk_runs
+    ADD CONSTRAINT bulk_runs_org_id_operation_id_fkey FOREIGN KEY (org_id, operation_id) REFERENCES bulk_operations(org_id, id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY deliveries
     ADD CONSTRAINT deliveries_org_id_run_id_fkey FOREIGN KEY (org_id, run_id) REFERENCES runs(org_id, id) ON DELETE CASCADE;

@@ -27,19 +27,32 @@ func (s *Store) MarkDispatched(ctx context.Context, runs []RunRef) error {
 	})
 }
 
-// sweepLock is the advisory lock under which one process at a time sweeps.
-const sweepLock = 0x7377656570 // "sweep"
+// Advisory locks under which one process at a time does something for all.
+const (
+	sweepLock = 0x7377656570 // "sweep"
+	bulkLock  = 0x62756c6b   // "bulk"
+)
 
 // Sweep runs f in the one process that holds the sweeper's lock; swept is false
 // when another holds it.
 func (s *Store) Sweep(ctx context.Context, f func(ctx context.Context) error) (swept bool, err error) {
-	err = s.inTx(ctx, "sweep", func(tx pgx.Tx) error {
-		if err := tx.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock($1)`, int64(sweepLock)).Scan(&swept); err != nil || !swept {
+	return s.alone(ctx, "sweep", sweepLock, f)
+}
+
+// WorkBulks runs f in the one process that works at bulk operations; worked is false when
+// another does.
+func (s *Store) WorkBulks(ctx context.Context, f func(ctx context.Context) error) (worked bool, err error) {
+	return s.alone(ctx, "bulk", bulkLock, f)
+}
+
+func (s *Store) alone(ctx context.Context, what string, lock int64, f func(ctx context.Context) error) (locked bool, err error) {
+	err = s.inTx(ctx, what, func(tx pgx.Tx) error {
+		if err := tx.QueryRow(ctx, `SELECT pg_try_advisory_xact_lock($1)`, lock).Scan(&locked); err != nil || !locked {
 			return err
 		}
 		return f(ctx)
 	})
-	return swept, err
+	return locked, err
 }
 
 // Undispatched lists running runs, older than age, whose workflow is not known to

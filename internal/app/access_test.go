@@ -117,6 +117,9 @@ func (n *accessNode) path(row accessRow) string {
 		}
 		n.ids["deliveryId"] = all[0].ID
 	}
+	if fresh("bulkId") {
+		n.ids["bulkId"] = must[v1.BulkOperation](n.t)(n.api.CancelMany(n.t.Context(), v1.BulkRequest{UserID: "nobody"})).ID
+	}
 	if fresh("keyId") {
 		n.ids["keyId"] = must[v1.APIKey](n.t)(n.api.CreateAPIKey(n.t.Context(), v1.APIKeyCreate{Role: "runner", Name: notForOthers})).ID
 	}

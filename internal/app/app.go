@@ -212,14 +212,16 @@ func (n *Node) assemble(parts Parts) error {
 			return fmt.Errorf("STEPWELL_BRANDS: %w", err)
 		}
 		portal := web.New(web.Config{Portal: n.Service.Portal(n.sender), PublicURL: cfg.PublicURL, Brands: brands, Contact: cfg.PortalContact, Log: n.log})
-		n.http = api.NewServer(cfg.Listen, api.New(api.Config{
+		handler := api.New(api.Config{
 			Keys: n.Service.Keys(), Tools: n.Service.Tools(), Validator: n.Service, Runs: n.Service, Runner: n.Service, Links: n.ring, Systems: n.Service.Systems(),
 			States: n.Service.States(), EndUsers: n.Service.EndUsers(), Audit: n.Service.Audit(), Portal: portal,
 			Deliveries: n.Service,
 			Ready:      n.ready.checks, Tracer: n.tracer, Measure: n.metrics.HTTP,
 			Log: n.log, SyncWait: cfg.SyncWait, MaxBody: cfg.MaxBody, PublicURL: cfg.PublicURL, Notice: cfg.Notice,
-			MaxInFlight: cfg.MaxInFlight, MaxWaiting: cfg.MaxWaiting,
-		}), n.log)
+			MaxInFlight: cfg.MaxInFlight, MaxWaiting: cfg.MaxWaiting, Bulk: n.Service.Bulks(),
+		})
+		n.Service.Again = handler.Again
+		n.http = api.NewServer(cfg.Listen, handler, n.log)
 	}
 	return nil
 }
