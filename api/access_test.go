@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"flag"
 	"os"
@@ -198,5 +199,55 @@ func TestDocumentedPermissions(t *testing.T) {
 	}
 	if err := os.WriteFile(path, []byte(before+begin+want+end+after), 0o644); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// revokingRuns are runs during whose watching a key is taken away.
+type revokingRuns struct {
+	memoryRuns
+	revoke func()
+}
+
+func (r revokingRuns) Watch(ctx context.Context, org, id string, visit func(*stepwell.Run) error) error {
+	run, err := r.Get(ctx, org, id)
+	if err != nil {
+		return err
+	}
+	if err := visit(run); err != nil {
+		return err
+	}
+	r.revoke()
+	return r.memoryRuns.Watch(ctx, org, id, visit)
+}
+
+// TestStreamEndsWithItsKey: no event goes out after the reader's key was revoked, or may
+// no longer read the run.
+func TestStreamEndsWithItsKey(t *testing.T) {
+	t.Parallel()
+	hash := sha256.Sum256([]byte("runner-key"))
+	for what, change := range map[string]func(m *memory){
+		"revoked": func(m *memory) { delete(m.callers, hash) },
+		"limited": func(m *memory) {
+			c := *m.callers[hash]
+			c.Tools = []string{"refunds"}
+			m.callers[hash] = &c
+		},
+		"unchanged": func(*memory) {},
+	} {
+		m := newMemory()
+		h := newTestAPI(m, func(c *Config) {
+			c.Runs = revokingRuns{memoryRuns{m}, func() {
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				change(m)
+			}}
+		})
+		req := newRequest(t, "GET", prefix+"/runs/run-3/events", nil)
+		req.Header.Set("Authorization", "Bearer runner-key")
+		res, body := ask(h, req)
+		whole := strings.Contains(string(body), "id: aborted")
+		if res.StatusCode != 200 || whole != (what == "unchanged") {
+			t.Errorf("%s: %d %s", what, res.StatusCode, body)
+		}
 	}
 }

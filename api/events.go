@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -54,11 +55,20 @@ func (a *API) sendEvents(ctx context.Context, w *eventWriter, req *request) erro
 		var err error
 		select {
 		case run := <-moves:
-			err = w.run(a, run, req)
+			if err = a.mayStillRead(ctx, req); err == nil {
+				err = w.run(a, run, req)
+			}
 		case <-alive.C:
-			err = w.alive()
+			if err = a.mayStillRead(ctx, req); err == nil {
+				err = w.alive()
+			}
 		case err := <-ended:
 			return err
+		}
+		if err == errRevoked {
+			stop()
+			<-ended //nolint:errcheck // it ended because of us
+			return nil
 		}
 		if err != nil {
 			stop()
@@ -66,6 +76,19 @@ func (a *API) sendEvents(ctx context.Context, w *eventWriter, req *request) erro
 			return err
 		}
 	}
+}
+
+// errRevoked ends a stream whose reader may not read on.
+var errRevoked = errors.New("the key was revoked, or may no longer read the run")
+
+// mayStillRead is asked before each event: a stream may outlive its key. Only a clear no
+// ends it; what cannot be asked now is asked again with the next one.
+func (a *API) mayStillRead(ctx context.Context, req *request) error {
+	caller, err := a.Keys.Authenticate(ctx, req.key)
+	if stepwell.KindOf(err) == stepwell.KindUnauthorized || err == nil && !readRun.allows(caller, runSubject(req.run)) {
+		return errRevoked
+	}
+	return nil
 }
 
 // eventWriter writes events and knows which was the last.

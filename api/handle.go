@@ -20,6 +20,7 @@ import (
 // request is what a handler sees of an HTTP request.
 type request struct {
 	caller *stepwell.Caller
+	key    [32]byte          // hash of the caller's key
 	vars   map[string]string // of the path, decoded
 	query  url.Values
 	header http.Header
@@ -136,7 +137,10 @@ func (a *API) handle(ctx context.Context, r *http.Request, out *answerWriter, rt
 		queryErr = stepwell.Invalid("invalid_query", "The query is malformed: percent-encode its names and values")
 	}
 	if rt.needs != open {
-		if req.caller, err = a.authenticate(ctx, r, req.query); err != nil {
+		if req.key, err = keyOf(r, req.query); err != nil {
+			return nil, err
+		}
+		if req.caller, err = a.Keys.Authenticate(ctx, req.key); err != nil {
 			return nil, err
 		}
 	}
@@ -192,7 +196,7 @@ func (a *API) admit(ctx context.Context, req *request, rt *route) (err error) {
 		if req.run, err = a.Runs.Get(ctx, req.caller.OrgID, id); err != nil {
 			return err
 		}
-		about = subject{toolID: req.run.ToolID, owned: true, endUserID: req.run.Options.EndUserID}
+		about = runSubject(req.run)
 	}
 	if id, ok := req.vars["deliveryId"]; ok {
 		d, err := a.Deliveries.Delivery(ctx, req.caller.OrgID, id)

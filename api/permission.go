@@ -51,6 +51,11 @@ type subject struct {
 	endUserID string
 }
 
+// runSubject is a run as a subject.
+func runSubject(r *stepwell.Run) subject {
+	return subject{toolID: r.ToolID, owned: true, endUserID: r.Options.EndUserID}
+}
+
 // allow checks a caller against a permission.
 func (p permission) allow(c *stepwell.Caller, s subject) error {
 	if p.allows(c, s) {

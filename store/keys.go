@@ -111,7 +111,8 @@ func (s *Store) ListKeys(ctx context.Context, org string, page, limit int) ([]*s
 func (s *Store) UpdateKey(ctx context.Context, org, id string, change func(*stepwell.APIKey) error) (k *stepwell.APIKey, err error) {
 	err = s.inTx(ctx, "change key", func(tx pgx.Tx) error {
 		// One change of keys at a time in an organization: the last admin key is counted.
-		if _, err := tx.Exec(ctx, `SELECT 1 FROM organizations WHERE id = $1 FOR UPDATE`, org); err != nil {
+		// Rows that refer to the organization, such as new runs, do not wait for it.
+		if _, err := tx.Exec(ctx, `SELECT 1 FROM organizations WHERE id = $1 FOR NO KEY UPDATE`, org); err != nil {
 			return err
 		}
 		k, err = scanKey(tx.QueryRow(ctx, `SELECT `+keyColumns+` FROM api_keys WHERE org_id = $1 AND id = $2 AND end_user_id IS NULL`, org, id))

@@ -102,6 +102,18 @@ func TestEndUsersCredentials(t *testing.T) {
 		return nil
 	})
 
+	named := must[v1.EndUser](t)(n.api.UpdateEndUser(ctx, bob.ID, v1.EndUserUpdate{Name: v1.Some("Bob"), AllowedSystems: v1.Null[[]string]()}))
+	if users := must[v1.List[v1.EndUser]](t)(n.api.ListEndUsers(ctx, client.Page{Limit: 1})); named.Name != "Bob" || users.Total != 2 || users.Data[0].Name != "Bob" || len(users.Data[0].AllowedSystems) != 0 {
+		t.Errorf("the end users are %+v", users)
+	}
+	_, err = bobAsks.Run(ctx, crm, v1.RunRequest{})
+	refused("a system that is no longer allowed", err, "may not use: crm")
+	if err := annAsks.DisconnectEndUser(ctx, ann.ID, "crm"); err != nil {
+		t.Fatal(err)
+	}
+	_, err = annAsks.Run(ctx, crm, v1.RunRequest{})
+	refused("disconnected", err, "must connect: crm")
+
 	if err := n.api.DeleteEndUser(ctx, ann.ID); err != nil {
 		t.Fatal(err)
 	}
