@@ -20,8 +20,8 @@ import (
 // canary is a secret that must be found nowhere. It has characters that encodings change.
 const canary = "Canary/+=&ü-7f3e91c4d8"
 
-// forms are the shapes in which the canary could have been written down.
-func forms() []string {
+// forms are the shapes in which a canary could have been written down.
+func forms(canary string) []string {
 	out := []string{canary, url.QueryEscape(canary), url.PathEscape(canary)}
 	quoted, _ := json.Marshal(canary)
 	out = append(out, string(quoted[1:len(quoted)-1]), strings.ReplaceAll(canary, "ü", `\u00fc`))
@@ -39,7 +39,7 @@ func forms() []string {
 }
 
 func findCanary(text string) string {
-	for _, f := range forms() {
+	for _, f := range forms(canary) {
 		if strings.Contains(text, f) {
 			return f
 		}
