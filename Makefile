@@ -42,6 +42,7 @@ test: build s3server ## everything that a change must pass, about ten minutes
 	$(GO) test -p 2 -timeout 15m ./...
 	@$(MAKE) --no-print-directory bench-short
 	@{ $(HAS_BROWSER); } || echo 'NOT TESTED: the portal in a browser. Install one with: make browser'
+	$(GO) test ./internal/app -count 1 -run 'TestCanaries$$' -args -canaries # secrets of every kind are found nowhere
 
 lint: ## staticcheck, golangci-lint, and Temporal's check that workflow code is deterministic
 	$(GO) run go.temporal.io/sdk/contrib/tools/workflowcheck@v0.6.0 ./workflows
@@ -87,6 +88,8 @@ cancels: ## cancels 50 runs in each state and 2,000 around their end; some minut
 
 long: ## long forms of tests on one node: 10,000 pages, 50,000 items, every byte of an exchange; about ten minutes
 	$(GO) test ./internal/app -count 1 -parallel 1 -timeout 60m -v -run 'TestBig|TestWaits|TestCut|TestSuccess' -args -long -strict
+	$(GO) test ./internal/app -count 1 -timeout 30m -v -run 'TestStateIsLinearizable' -args -state.ops 1000
+	$(GO) test ./internal/fault -count 1 -timeout 30m -v -run 'TestCounter' -args -counted 200
 
 clean: ## remove binaries; data stays
 	rm -rf $(BIN)

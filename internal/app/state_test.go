@@ -321,3 +321,36 @@ func TestConsole(t *testing.T) {
 		t.Errorf("the others logged %q and %q", output["b"], output["outputTransform"])
 	}
 }
+
+// TestMaskedState hides credentials of a tool's systems in its state, and keeps them when
+// what was read is written back.
+func TestMaskedState(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, nil)
+	up := startUpstream(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{}`) })
+	n.system(t, v1.SystemCreate{ID: "crm", URL: up.URL, Credentials: map[string]string{"key": "crm-secret"}})
+	n.system(t, v1.SystemCreate{ID: "crm", URL: up.URL, Environment: "dev", Credentials: map[string]string{"key": "dev-secret"}})
+	n.system(t, v1.SystemCreate{ID: "other", URL: up.URL, Credentials: map[string]string{"key": "other-secret"}})
+	n.system(t, v1.SystemCreate{ID: "tenant", URL: up.URL, MultiTenancyMode: "enabled"})
+	user, err := n.api.CreateEndUser(t.Context(), v1.EndUserCreate{AllowedSystems: []string{"*"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.api.ConnectEndUser(t.Context(), user.ID, "tenant", map[string]string{"key": "their-secret"}); err != nil {
+		t.Fatal(err)
+	}
+	tool := n.tool(t, `{"id":"masks","steps":[{"id":"a","config":{"systemId":"crm","url":"<<crm_url>>"}},{"id":"b","failureBehavior":"continue","config":{"systemId":"tenant","url":"<<crm_url>>"}}],
+		"outputTransform":"(s) => { s.persistedState.runs = 1; return s.persistedState }"}`)
+	const stored = `{"a":"crm-secret","b":[1,{"c":"dev-secret","d":"their-secret"}],"e":"other-secret","f":"not crm-secret alone","g":"crm-secre"}`
+	n.putState(t, tool, stored)
+	const masked = `{"a":"[masked]","b":[1,{"c":"[masked]","d":"[masked]"}],"e":"other-secret","f":"not crm-secret alone","g":"crm-secre"}`
+	n.wantState(t, tool, masked)
+	n.putState(t, tool, strings.Replace(masked, `"g":"crm-secre"`, `"g":"[masked]","h":"[masked]"`, 1))
+	run := n.run(t, tool, v1.RunRequest{})
+	if want := strings.TrimSuffix(stored, "}") + `,"h":"[masked]","runs":1}`; string(run.Data) != want {
+		t.Errorf("the run saw %s, want %s", run.Data, want)
+	}
+	if _, etag, err := n.api.ToolState(t.Context(), tool); err != nil || etag == "" {
+		t.Errorf("etag %q, %v", etag, err)
+	}
+}
