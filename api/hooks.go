@@ -158,10 +158,10 @@ func (a *API) hook(ctx context.Context, req *request, in hookRequest) (*response
 			return hookAnswer(req, first), nil
 		}
 	}
-	if req.tool.Archived {
-		return nil, errArchived
-	}
 	if in.challenge != nil {
+		if req.tool.Archived {
+			return nil, errArchived
+		}
 		return &response{status: http.StatusOK, body: v1.HookChallenge{Challenge: in.challenge}}, nil
 	}
 	n := NewRun{Inputs: in.payload, Hook: &in.call,

@@ -19,6 +19,7 @@ import (
 	"stepwell/client"
 	"stepwell/docs"
 	"stepwell/internal/app"
+	"stepwell/internal/config"
 )
 
 // signedTool checks the signature of the call that started it and gives back what it saw.
@@ -185,4 +186,47 @@ func TestHookSecret(t *testing.T) {
 		}
 	}
 	searchDatabases(t, n.cfg.DatabaseURL, find)
+}
+
+// TestHookLimits: above the limit of unfinished runs a hook is told to come back, and its
+// call is not remembered; a repeat of one that was accepted is still answered.
+func TestHookLimits(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, func(c *config.Config) { c.MaxOpenRuns = 2 })
+	open := make(chan struct{})
+	up := startUpstream(t, func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-open:
+		case <-r.Context().Done():
+		}
+		fmt.Fprint(w, `{}`)
+	})
+	tool := n.tool(t, fmt.Sprintf(`{"id":"held","steps":[{"id":"a","config":{"url":"%s/"}}]}`, up.URL))
+	call := func(key string) (*http.Response, string) {
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, n.url+"/hooks/"+tool+"?token="+adminKey, strings.NewReader(`{}`))
+		req.Header.Set("webhook-id", key)
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res, field([]byte(readAll(t, res)), "runId")
+	}
+	_, first := call("one")
+	_, second := call("two")
+	if res, _ := call("three"); res.StatusCode != 429 || res.Header.Get("Retry-After") == "" {
+		t.Errorf("the third: %s", res.Status)
+	}
+	if res, run := call("one"); res.StatusCode != 202 || run != first {
+		t.Errorf("the first again: %s %s, not %s", res.Status, run, first)
+	}
+	close(open)
+	for _, run := range []string{first, second} {
+		if run := n.waitFinal(t, run, 30*time.Second); run.Status != "success" {
+			t.Error(run.Status, run.Error)
+		}
+	}
+	res, third := call("three")
+	if res.StatusCode != 202 || third == "" || third == first || third == second {
+		t.Errorf("the third, later: %s %s", res.Status, third)
+	}
 }
