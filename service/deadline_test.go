@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"stepwell"
+	"stepwell/store"
 )
 
 // TestSweeperStopsOverdueRuns: a run past the deadline that it was recorded with has
@@ -12,7 +13,8 @@ import (
 // nothing for it, but holds for a run of a release that knew none.
 func TestSweeperStopsOverdueRuns(t *testing.T) {
 	t.Parallel()
-	ts := newService(t)
+	worker := &local{}
+	ts := newService(t, withLocal(worker))
 	tool := ts.tool()
 	for id, deadline := range map[string]string{"started": "7d", "unstarted": "7d", "open": "8d"} {
 		ts.record(id, tool, 7*24*time.Hour)
@@ -34,6 +36,15 @@ func TestSweeperStopsOverdueRuns(t *testing.T) {
 	if state := ts.state("started"); !state.Known || state.Open {
 		t.Errorf("the workflow is %+v", state)
 	}
+	ts.record("busy", tool, 0)
+	ts.background()
+	// Sent before the process listens, a notice reaches nobody: so by the sweeper itself.
+	until(t, "the sweeper's notices come", 30*time.Second, func() bool {
+		ts.notifier.Send(store.Notice{Topic: store.TopicCancel, Words: []string{ts.org, "probe"}})
+		return worker.times("probe") > 0
+	})
+	ts.exec(`UPDATE runs SET deadline = clock_timestamp() WHERE id = 'busy'`)
+	until(t, "the worker is told to cut off the run", 30*time.Second, func() bool { return worker.times("busy") > 0 })
 }
 
 // TestSweeperStopsOverdueRunsWithoutTemporal: they end at their deadline all the same.
