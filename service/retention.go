@@ -20,9 +20,7 @@ func (s *Service) retain(ctx context.Context) {
 	every(ctx, retainEvery, func() {
 		s.batches(ctx, "keys of hooks", s.Store.DeleteHookKeys)
 		if s.Retention > 0 {
-			s.batches(ctx, "runs", func(ctx context.Context) (int, error) { return s.Store.DeleteExpired(ctx, s.Retention) })
-			s.removeBlobs(ctx)
-			s.batches(ctx, "bulk operations", func(ctx context.Context) (int, error) { return s.Store.DeleteBulks(ctx, s.Retention) })
+			s.Retain(ctx)
 		}
 		if s.Tidy != nil && time.Since(tidied) > tidyEvery {
 			tidied = time.Now()
@@ -31,6 +29,14 @@ func (s *Service) retain(ctx context.Context) {
 			}
 		}
 	})
+}
+
+// Retain deletes the runs that are older than they are kept, then their blobs, and bulk
+// operations.
+func (s *Service) Retain(ctx context.Context) {
+	s.batches(ctx, "runs", func(ctx context.Context) (int, error) { return s.Store.DeleteExpired(ctx, s.Retention) })
+	s.removeBlobs(ctx)
+	s.batches(ctx, "bulk operations", func(ctx context.Context) (int, error) { return s.Store.DeleteBulks(ctx, s.Retention) })
 }
 
 // removeBlobs removes the blobs of deleted runs. Those that cannot be removed do not keep

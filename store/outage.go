@@ -24,6 +24,10 @@ var outages = []string{
 	"40P01", // deadlock
 }
 
+// misconfigured are the classes by which Postgres refuses a session for good: the role or
+// its password, the database.
+var misconfigured = []string{"28", "3D"}
+
 // isOutage reports whether an error of the driver says that Postgres is away or cannot
 // work now: what was asked for may be asked for again. Everything else (a statement, a
 // value or a row that is wrong) fails again however often it is repeated.
@@ -32,15 +36,20 @@ func isOutage(err error) bool {
 		return false
 	}
 	var refused *pgconn.PgError
-	if errors.As(err, &refused) {
+	var connect *pgconn.ConnectError
+	switch {
+	case errors.As(err, &connect) && errors.As(err, &refused): // a Postgres that is in trouble refuses in many ways
+		return !slices.Contains(misconfigured, refused.Code[:min(2, len(refused.Code))])
+	case errors.As(err, &connect):
+		return true
+	case errors.As(err, &refused):
 		return len(refused.Code) == 5 && (slices.Contains(outages, refused.Code) || slices.Contains(outages, refused.Code[:2]))
 	}
 	var network net.Error
-	var connect *pgconn.ConnectError
 	for _, lost := range []error{context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, net.ErrClosed, puddle.ErrClosedPool} {
 		if errors.Is(err, lost) {
 			return true
 		}
 	}
-	return errors.As(err, &network) || errors.As(err, &connect) || pgconn.Timeout(err) || pgconn.SafeToRetry(err)
+	return errors.As(err, &network) || pgconn.Timeout(err) || pgconn.SafeToRetry(err)
 }

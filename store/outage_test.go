@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"regexp"
 	"syscall"
 	"testing"
 
@@ -76,6 +77,13 @@ func TestConnectionsThatEnd(t *testing.T) {
 
 	_, err = pgx.Connect(t.Context(), "postgres://u@127.0.0.1:1/nobody")
 	wantOutage(t, "an address where nobody is", err)
+
+	_, err = pgx.Connect(t.Context(), regexp.MustCompile(`:[^:/]+@`).ReplaceAllString(ts.url, ":wrong@"))
+	if err == nil || isOutage(err) {
+		t.Errorf("a wrong password is an outage: %v", err)
+	}
+	_, err = pgx.Connect(t.Context(), ts.url+"&options=-c%20work_mem%3Dnone")
+	wantOutage(t, "a session that cannot begin", err)
 
 	closed := openStore(t, ts.url, t.TempDir())
 	closed.Close()

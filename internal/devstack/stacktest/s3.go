@@ -45,6 +45,7 @@ type S3 struct {
 	// Dir is where the server keeps the bucket's objects, as files.
 	Dir   string
 	proxy string
+	drop  func()
 	fault atomic.Pointer[func(http.ResponseWriter, *http.Request) bool]
 	asked atomic.Int64
 }
@@ -120,6 +121,22 @@ func (s *S3) startProxy(t testing.TB, address string) {
 		}
 		forward.ServeHTTP(w, r)
 	})}
+	var mu sync.Mutex
+	open := map[net.Conn]bool{}
+	proxy.ConnState = func(c net.Conn, state http.ConnState) {
+		mu.Lock()
+		defer mu.Unlock()
+		if open[c] = true; state == http.StateClosed {
+			delete(open, c)
+		}
+	}
+	s.drop = func() {
+		mu.Lock()
+		defer mu.Unlock()
+		for c := range open {
+			_ = c.Close()
+		}
+	}
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = proxy.Serve(listener) }) // until it is closed
 	t.Cleanup(func() {
@@ -137,6 +154,9 @@ func (s *S3) Fail(fault func(w http.ResponseWriter, r *http.Request) bool) {
 	}
 	s.fault.Store(&fault)
 }
+
+// CloseConnections ends the connections of all clients, those that hang too.
+func (s *S3) CloseConnections() { s.drop() }
 
 // Refuse is a fault: S3's own form of an error.
 func Refuse(status int, code string) func(http.ResponseWriter, *http.Request) bool {
