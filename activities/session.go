@@ -366,6 +366,9 @@ func (s *session) value(ctx context.Context, step int) (*results.Value, error) {
 		return v, nil
 	}
 	err := s.all.a.persist(ctx, s, func() (err error) {
+		if bytes, _, known := s.size(step); known && bytes > results.MaxValue {
+			return results.ErrTooLarge // not read first
+		}
 		v, err = s.all.a.results.Step(ctx, s.key.org, s.key.run, step, s.tool.def.Steps[step].DataSelector != "")
 		return err
 	})

@@ -224,6 +224,43 @@ func same(got, want io.Reader) (size int64, err error) {
 	}
 }
 
+// TestTooLarge: what takes in a whole result fails over its limit with a clear text, in a
+// worker and a server whose memory stays bounded; what was fetched stays readable.
+func TestTooLarge(t *testing.T) {
+	t.Parallel()
+	const size = 10 << 20
+	pages, tools := 11, []string{"transform"}
+	if *long {
+		pages, tools = 20, []string{"transform", "filter"}
+	}
+	in := startSplit(t, 1)
+	up := startSource(t)
+	step := fmt.Sprintf(`{"id":"s","config":{"url":%q,"queryParams":{"size":%d,"pages":%d,"cursor":"<<cursor>>"},"pagination":{"type":"cursorBased","cursorPath":"next"}}}`, up, size, pages)
+	in.save("transform", fmt.Sprintf(`{"id":"transform","steps":[%s],"outputTransform":"(s) => s.s.data.data.filter((r) => r.n > 1)"}`, step))
+	in.save("filter", fmt.Sprintf(`{"id":"filter","steps":[%s],"responseFilters":[{"target":"KEYS","pattern":"secret","action":"REMOVE"}]}`, step))
+	for _, tool := range tools {
+		run, err := in.client.Run(t.Context(), tool, v1.RunRequest{RunID: "large-" + tool})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if run.Status != "failed" || !strings.Contains(run.Error, "The results of step 's' are larger than 100 MiB") {
+			t.Errorf("%s: %s %s", tool, run.Status, run.Error)
+		}
+		pr, pw := io.Pipe()
+		go func() { pw.CloseWithError(in.client.ResultsTo(context.Background(), run.RunID, pw)) }()
+		if tool == "transform" {
+			in.compare(pr, []bool{false, true}, func(w io.Writer) { wantPages(w, size, pages) })
+		} else if rest, err := io.ReadAll(pr); err != nil || len(rest) > 10_000 || !strings.Contains(string(rest), `"pages":`) {
+			t.Errorf("what is too large to be filtered left as %d bytes: %v", len(rest), err)
+		}
+		server, worker := in.peak(in.server), in.peak(in.workers[0])
+		t.Logf("%s: peaks: server %d MiB, worker %d MiB: %s", tool, server>>20, worker>>20, run.Error)
+		if server > largest || worker > largest {
+			t.Errorf("%s: the memory of the server came to %d MiB, of the worker to %d MiB", tool, server>>20, worker>>20)
+		}
+	}
+}
+
 // startSource serves pages of records: ?size=BYTES&pages=N&cursor=PAGE as objects that
 // lead to the next one, ?plain=1&size=BYTES&page=PAGE as arrays.
 func startSource(t *testing.T) string {

@@ -33,8 +33,10 @@ func decodeGzip(body []byte, b *budget) (json.RawMessage, error) {
 	if err != nil {
 		return nil, errNotGzip
 	}
-	defer func() { _ = r.Close() }()
-	return b.unpack(r, r.Name, errNotGzip)
+	name := r.Name
+	return b.unpack(func() (io.ReadCloser, error) {
+		return r, r.Reset(bytes.NewReader(body))
+	}, name, errNotGzip)
 }
 
 // decodeZip unpacks an archive: of one file it is what that file holds, of several an
@@ -89,26 +91,30 @@ func decodeZip(body []byte, b *budget) (json.RawMessage, error) {
 
 // entry decodes one file of an archive.
 func (b *budget) entry(f *zip.File) (json.RawMessage, error) {
-	r, err := f.Open()
-	if err != nil {
-		return nil, errNotZip
-	}
-	defer func() { _ = r.Close() }()
-	return b.unpack(r, f.Name, errNotZip)
+	return b.unpack(f.Open, f.Name, errNotZip)
 }
 
 // unpack reads what is packed, within the budget, and decodes it by its name, else by
-// its content.
-func (b *budget) unpack(r io.Reader, name string, damaged error) (json.RawMessage, error) {
+// its content. It is unpacked twice, to see its size and to keep it: so a bomb takes no
+// memory, and everything else no more than it has bytes.
+func (b *budget) unpack(open func() (io.ReadCloser, error), name string, damaged error) (json.RawMessage, error) {
 	if b.depth >= maxArchiveDepth {
 		return nil, errTooNested
 	}
-	content, err := io.ReadAll(io.LimitReader(r, b.left+1))
+	var size int64
+	err := reading(open, func(r io.Reader) (err error) {
+		size, err = io.Copy(io.Discard, io.LimitReader(r, b.left+1))
+		return err
+	})
 	if err != nil {
 		return nil, damaged
 	}
-	if b.left -= int64(len(content)); b.left < 0 {
+	if b.left -= size; b.left < 0 {
 		return nil, errTooLarge
+	}
+	content := make([]byte, size)
+	if err := reading(open, func(r io.Reader) error { _, err := io.ReadFull(r, content); return err }); err != nil {
+		return nil, damaged
 	}
 	b.depth++
 	defer func() { b.depth-- }()
@@ -117,6 +123,15 @@ func (b *budget) unpack(r io.Reader, name string, damaged error) (json.RawMessag
 		return nil, plainError("one whose content cannot be read: " + err.Error())
 	}
 	return data, err
+}
+
+// reading opens something for do and closes it.
+func reading(open func() (io.ReadCloser, error), do func(io.Reader) error) error {
+	r, err := open()
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(r), r.Close())
 }
 
 // mediaByName is what the end of a file's name says about its content; other names

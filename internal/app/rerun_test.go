@@ -297,3 +297,48 @@ func TestRerunAborted(t *testing.T) {
 		t.Errorf("%v %+v after %d requests", err, run, len(up.of("a")))
 	}
 }
+
+// TestRerunFromPageOfItem takes up a loop of pulls that failed at page 3 of item 2, under
+// another version: the items and pages before it are not asked for again.
+func TestRerunFromPageOfItem(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, nil)
+	var bad atomic.Bool
+	bad.Store(true)
+	up := startUpstream(t, func(w http.ResponseWriter, r *http.Request) {
+		item, page := r.URL.Query().Get("item"), r.URL.Query().Get("page")
+		if bad.Load() && item == "2" && page == "3" {
+			http.Error(w, "broken", http.StatusBadRequest)
+			return
+		}
+		records := fmt.Sprintf(`[{"at":"%[1]s.%[2]s"},{"at":"%[1]s.%[2]s, too"}]`, item, page)
+		if page == "4" {
+			records = `[]`
+		}
+		fmt.Fprintf(w, `{"data":%s}`, records)
+	})
+	document := fmt.Sprintf(`{"id":"loop","steps":[{"id":"items","dataSelector":"() => [0, 1, 2, 3]","config":{"url":"%s/?run=<<run>>",
+		"queryParams":{"item":"<<currentItem>>","page":"<<page>>"},"pagination":{"type":"pageBased","pageSize":2}}}]}`, up.URL)
+	n.tool(t, document)
+	run := func(id string) *v1.Run {
+		return n.run(t, "loop", v1.RunRequest{RunID: id, Inputs: json.RawMessage(`{"run":"` + id + `"}`)})
+	}
+	if failed := run("a"); failed.Status != "failed" || len(up.of("a")) != 4+4+3 {
+		t.Fatalf("%s after %d requests", failed.Status, len(up.of("a")))
+	}
+	bad.Store(false)
+	run("b")
+	var create v1.ToolCreate
+	decode(t, []byte(strings.Replace(document, `"page":"<<page>>"`, `"page":"<<page>>","version":"2"`, 1)), &create)
+	if _, err := n.api.UpdateTool(t.Context(), "loop", v1.ToolUpdate{Steps: v1.Some(create.Steps)}); err != nil {
+		t.Fatal(err)
+	}
+	n.rerun(t, "a", v1.RerunRequest{RunID: "a2", ToolVersion: "1.1.0"})
+	again := up.of("a")[11:]
+	if len(again) != 2+4 || !strings.Contains(again[0].uri, "item=2") || !strings.Contains(again[0].uri, "page=3") || !strings.Contains(again[0].uri, "version=2") {
+		t.Errorf("the rerun sent %d requests, the first for %s", len(again), again[0].uri)
+	}
+	if got, want := n.whole(t, "a2"), n.whole(t, "b"); got != want {
+		t.Errorf("the rerun came to %s, an undisturbed run to %s", got, want)
+	}
+}
