@@ -38,6 +38,7 @@ const canary = "canary-3c1f"
 type shape struct {
 	name     string
 	steps    string                    // of the tool, JSON; %[1]s is the upstream
+	webhook  string                    // the run's webhookUrl
 	settings func(*workflows.Settings) // nil leaves the defaults
 	during   func(r *recorder, run string)
 	status   stepwell.RunStatus
@@ -50,6 +51,7 @@ const (
 	activity  = enumspb.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
 	marker    = enumspb.EVENT_TYPE_MARKER_RECORDED
 	timer     = enumspb.EVENT_TYPE_TIMER_FIRED
+	child     = enumspb.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED
 	requested = enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED
 )
 
@@ -105,7 +107,12 @@ var shapes = []shape{
 		has: map[enumspb.EventType]int{activity: 3, continued: 1}},
 	{name: "nothing-to-do", steps: `[{"id": "each", "dataSelector": "(s) => []", "config": {"url": "%[1]s/none"}}, {"id": "shape", "config": {"type": "transform", "transformCode": "(s) => ({n: s.each.length})"}}]`,
 		status: stepwell.RunSuccess, has: map[enumspb.EventType]int{marker: 2, completed: 1}},
+	{name: "chained", steps: `[{"id": "one", "config": {"url": "%[1]s/customers?limit=1"}}]`, webhook: "tool:" + chainedTool, status: stepwell.RunSuccess,
+		has: map[enumspb.EventType]int{marker: 2, child: 1, completed: 1}},
 }
+
+// chainedTool is the next one of the shapes that chain; what it does is no part of them.
+const chainedTool = "chained-tool"
 
 // recorder runs tools on a real stack.
 type recorder struct {
@@ -140,7 +147,7 @@ func TestShapesRunNow(t *testing.T) {
 	r := newRecorder(t)
 	for _, s := range shapes {
 		switch s.name {
-		case "pages", "effect", "parallel-continued", "failed", "cancelled-by-operator":
+		case "pages", "effect", "parallel-continued", "failed", "cancelled-by-operator", "chained":
 			r.record(s)
 		}
 	}
@@ -195,7 +202,12 @@ func (r *recorder) record(s shape) []byte {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	run := &stepwell.Run{OrgID: r.org, ID: s.name, ToolID: def.ID, ToolVersion: def.VersionKey, Inputs: json.RawMessage(`{}`),
+	if s.webhook != "" {
+		if _, err := db.CreateTool(r.t.Context(), r.org, &stepwell.Tool{ID: chainedTool, OutputTransform: "(s) => 1"}); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	run := &stepwell.Run{OrgID: r.org, ID: s.name, Options: stepwell.RunOptions{WebhookURL: s.webhook}, ToolID: def.ID, ToolVersion: def.VersionKey, Inputs: json.RawMessage(`{}`),
 		RequestSource: "api", Mode: "prod", TraceID: "trace", UserID: "user"}
 	if err := db.InsertRun(r.t.Context(), run, json.RawMessage(`{"token": "`+canary+`"}`)); err != nil {
 		r.t.Fatal(err)
@@ -240,7 +252,13 @@ func (r *recorder) wait(what string, done func() bool) {
 // history reads the whole history of one execution.
 func (r *recorder) history(run, execution string) *historypb.History {
 	r.t.Helper()
-	events := r.temporal.GetWorkflowHistory(r.t.Context(), workflows.RunID(r.org, run), execution, false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	return r.historyOf(workflows.RunID(r.org, run), execution)
+}
+
+// historyOf is history for any workflow.
+func (r *recorder) historyOf(id, execution string) *historypb.History {
+	r.t.Helper()
+	events := r.temporal.GetWorkflowHistory(r.t.Context(), id, execution, false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 	var history historypb.History
 	for events.HasNext() {
 		event, err := events.Next()
