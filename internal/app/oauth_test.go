@@ -289,3 +289,39 @@ func TestRenewalOutlivesACrash(t *testing.T) {
 		t.Errorf("%d tokens", grants)
 	}
 }
+
+// TestTokensOfEndUsers renews an end user's token with the client of the system, and keeps
+// it apart from the system's own and from other end users'.
+func TestTokensOfEndUsers(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, nil)
+	p := newProvider(t)
+	n.system(t, v1.SystemCreate{ID: "crm", URL: p.url, MultiTenancyMode: "enabled", Credentials: map[string]string{
+		"grant_type": "refresh_token", "client_id": "client", "client_secret": "client-secret", "token_url": p.url + "/token",
+		"access_token": "of-the-organization", "refresh_token": "of-the-organization-too"}})
+	tool := n.tool(t, `{"steps":[{"id":"a","config":{"url":"<<crm_url>>/x","systemId":"crm","headers":{"Authorization":"Bearer <<crm_access_token>>"}}}]}`)
+	org, err := n.Service.Store.FirstOrganization(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ann, err := n.api.CreateEndUser(t.Context(), v1.EndUserCreate{ExternalID: "ann", AllowedSystems: []string{"*"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Service.Store.PutEndUserCredentials(t.Context(), org, ann.ID, "crm", map[string]string{"refresh_token": "refresh-secret-0"}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		run := n.run(t, tool, v1.RunRequest{Options: &v1.RunOptions{EndUserID: ann.ID}})
+		if run.Status != "success" {
+			t.Fatalf("the end user's run failed: %s", run.Error)
+		}
+	}
+	if asked, grants := p.counts(); asked != 1 || grants != 1 {
+		t.Errorf("asked %d times, %d tokens", asked, grants)
+	}
+	own := n.run(t, tool, v1.RunRequest{})
+	if own.Status != "failed" || !strings.Contains(own.Error, "401") || strings.Contains(own.Error, "of-the-organization") {
+		t.Errorf("the organization's own run: %s %s", own.Status, own.Error)
+	}
+}

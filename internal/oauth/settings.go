@@ -99,7 +99,7 @@ func (s *Settings) Due(now time.Time) bool {
 	}
 	margin := maxMargin
 	if !s.tokenAt.IsZero() {
-		margin = min(margin, s.ExpiresAt.Sub(s.tokenAt)/5)
+		margin = max(0, min(margin, s.ExpiresAt.Sub(s.tokenAt)/5))
 	}
 	return !now.Before(s.ExpiresAt.Add(-margin))
 }

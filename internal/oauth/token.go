@@ -75,7 +75,8 @@ func exchange(ctx context.Context, to Sender, address string, form url.Values, a
 		header.Set("Authorization", authorization)
 	}
 	// Not repeatable: a refresh token may be good for one use only.
-	res, err := to.Do(ctx, outbound.Request{Method: http.MethodPost, URL: address, Header: header, Body: []byte(form.Encode()), Timeout: Timeout})
+	res, err := to.Do(ctx, outbound.Request{Method: http.MethodPost, URL: address, Header: header, Body: []byte(form.Encode()),
+		NoRedirects: true, Timeout: Timeout})
 	if err != nil {
 		return nil, false, unanswered(err)
 	}

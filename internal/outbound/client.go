@@ -127,6 +127,9 @@ type Request struct {
 	// HeadOnly asks for the head of the first answer alone: redirects are not followed,
 	// and the body is not read, however large or slow it is.
 	HeadOnly bool
+	// NoRedirects gives the answer of a redirect in place of following it: for a body with
+	// secrets, which another origin would get with 307 and 308.
+	NoRedirects bool
 	// Timeout bounds everything until the last byte of the answer, redirects
 	// included; 0 means stepwell.DefaultTimeout.
 	Timeout time.Duration

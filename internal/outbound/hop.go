@@ -26,12 +26,13 @@ type hop struct {
 	body        []byte
 	repeatable  bool
 	headOnly    bool
+	noRedirects bool
 	credentials []string // names of headers that hold credentials, canonical
 }
 
 // newHop checks a request and makes the first hop of it.
 func newHop(r Request) (*hop, *Error) {
-	h := &hop{method: r.Method, body: r.Body, repeatable: r.Repeatable, headOnly: r.HeadOnly, header: http.Header{}}
+	h := &hop{method: r.Method, body: r.Body, repeatable: r.Repeatable, headOnly: r.HeadOnly, noRedirects: r.NoRedirects, header: http.Header{}}
 	if h.method == "" {
 		h.method = http.MethodGet
 	}
@@ -114,6 +115,9 @@ func (h *hop) fail(reason Reason, text string, err error) *Error {
 // follow gives the hop that a redirect asks for, nil when the answer is none.
 // An answer with a redirect's status and no Location is none.
 func (h *hop) follow(answer *http.Response) (*hop, *Error) {
+	if h.noRedirects {
+		return nil, nil
+	}
 	location := answer.Header.Get("Location")
 	if location == "" {
 		return nil, nil

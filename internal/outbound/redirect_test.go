@@ -166,3 +166,24 @@ func TestBadRedirects(t *testing.T) {
 		}
 	}
 }
+
+// TestNoRedirects gives the answer of a redirect, with its body.
+func TestNoRedirects(t *testing.T) {
+	t.Parallel()
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/from" {
+			t.Errorf("%s was asked", r.URL.Path)
+		}
+		w.Header().Set("Location", "/to")
+		w.WriteHeader(http.StatusTemporaryRedirect)
+		fmt.Fprint(w, "over there")
+	})
+	res, err := newClient(t, Config{}).Do(t.Context(), Request{Method: "POST", URL: s.URL + "/from", Body: []byte("secret"), NoRedirects: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Close()
+	if res.Status != http.StatusTemporaryRedirect || string(res.Body) != "over there" {
+		t.Errorf("%d %s", res.Status, res.Body)
+	}
+}
