@@ -43,6 +43,7 @@ func main() {
 		Version:  version,
 		Defaults: cli.DevOptions{Listen: cfg.Listen, DataDir: cfg.DataDir},
 		Dev:      func(ctx context.Context, o cli.DevOptions) error { return dev.Run(ctx, cfg, o, os.Stdout, tty, log) },
+		Doctor:   func(ctx context.Context, dir string) ([]cli.Finding, error) { return dev.Doctor(ctx, cfg, dir) },
 		CreateOrganization: func(ctx context.Context, name, dir string) (string, error) {
 			return dev.CreateOrganization(ctx, cfg, name, dir, log)
 		},

@@ -8,6 +8,7 @@ import (
 
 	"stepwell/api"
 	"stepwell/engine"
+	"stepwell/engine/js"
 	"stepwell/store"
 	"stepwell/workflows"
 )
@@ -38,6 +39,16 @@ func newReadiness(s *store.Store, w *workflows.Client, e engine.Evaluator) *read
 		{"temporal", false, w.Ready}, // without it runs are accepted and wait
 		{"evaluators", true, func(ctx context.Context) error { return evaluates(ctx, e) }},
 	}}
+}
+
+// Evaluates starts an evaluator of its own and has it compute something.
+func Evaluates(ctx context.Context) error {
+	pool, err := js.NewPool(js.Options{Size: 1})
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	return evaluates(ctx, pool)
 }
 
 // evaluates has an evaluator child compute something.

@@ -26,6 +26,7 @@ docs                   <
 internal/blob          < .
 internal/config        <
 internal/demo          <
+internal/doctor         < . store workflows internal/blob
 internal/fault          < .
 internal/logging       <
 internal/metrics       <
@@ -78,6 +79,7 @@ workflows              < github.com/jackc
 e2e                    < github.com/jackc go.temporal.io
 e2e/portal             < github.com/jackc
 e2e/portal             < github.com/jackc
+internal/doctor         < github.com/jackc go.temporal.io
 internal/fault         < github.com/jackc go.temporal.io
 internal/app           < github.com/jackc go.opentelemetry.io
 `

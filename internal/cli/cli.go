@@ -49,6 +49,8 @@ type Commands struct {
 	// RotateKeys seals every stored secret under the newest key, which newest names (empty:
 	// one is made in the data directory), and writes its progress to out.
 	RotateKeys func(ctx context.Context, newest, dataDir string, out io.Writer) error
+	// Doctor looks at the installation that the environment or a data directory names.
+	Doctor func(ctx context.Context, dataDir string) ([]Finding, error)
 	// Version is what `stepwell version` prints.
 	Version string
 	// Defaults stand where a flag is absent.
@@ -135,14 +137,15 @@ func table() []command {
 		{"runs list", "[--tool TOOL] [--status STATUS]", "list runs", runsList},
 		{"runs get", "RUN", "print a run", runsGet},
 		{"runs results", "RUN [--output FILE]", "print or save the stored results of a run", runsResults},
-		{"runs rerun", "RUN [--from-step STEP] [--tool-version VERSION] [--max-pages N] [--async]", "take an ended run up again where it stopped", runsRerun},
+		{"runs rerun", "RUN | --tool TOOL | --status STATUS | --all [--dry-run] [--from-step STEP] [--tool-version VERSION] [--max-pages N] [--async]", "take an ended run up again where it stopped", runsRerun},
 		{"runs watch", "RUN", "show the progress of a run until it ends", runsWatch},
 		{"runs events", "RUN [--after ID]", "print the events of a run as they come, one JSON object a line", runsEvents},
-		{"runs cancel", "RUN", "cancel a run", runsCancel},
+		{"runs cancel", "RUN | --tool TOOL | --user USER | --all [--dry-run]", "cancel a run, or many", runsCancel},
 		{"files list", "RUN", "list the files of a run", filesList},
 		{"files download", "RUN [KEY]… [--dir DIR | --output FILE]", "save files of a run, all without a KEY", filesDownload},
 		{"admin create-organization", "NAME [--data-dir DIR]", "make an organization and print its first admin key", createOrganization},
 		{"admin rotate-keys", "[KEY] [--data-dir DIR]", "seal every stored secret under a new key", rotateKeys},
+		{"doctor", "[--data-dir DIR] [--json]", "say what is stuck in an installation, why, and what to do", doctorCommand},
 		{"version", "", "print the version", versionCommand},
 	}
 }

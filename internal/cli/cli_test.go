@@ -44,6 +44,11 @@ func (s *service) start(t *testing.T) string {
 		"GET /v1/runs":               s.listRuns,
 		"GET /v1/runs/{run}":         s.getRun,
 		"GET /v1/runs/{run}/results": func(*http.Request) any { return results },
+		"POST /v1/runs/cancel":       s.bulk,
+		"POST /v1/runs/rerun":        s.bulk,
+		"GET /v1/runs/bulk/b": func(*http.Request) any {
+			return v1.Bulk{Data: v1.BulkOperation{ID: "b", Status: "finished", Total: 3, Done: 2, Failed: 1}}
+		},
 		"POST /v1/runs/{run}/cancel": func(*http.Request) any { return v1.Run{RunID: "r1", Status: "aborted"} },
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {

@@ -25,7 +25,9 @@ func runsRerun(c *call) func(context.Context, []string) error {
 	c.flags.StringVar(&request.RunID, "run-id", uuid.NewString(), "`id` of the new run")
 	c.flags.Lookup("run-id").DefValue = "" // for the help: it is a new one each time
 	full := c.flags.Bool("full", false, "print the whole run as JSON, not its data alone")
-	return c.remote([]string{"RUN"}, func(ctx context.Context, api *client.Client, args []string) error {
+	many := c.bulkFlags()
+	c.flags.StringVar(&many.Status, "status", "", "all runs of this `status`: failed or aborted")
+	one := c.remote([]string{"RUN"}, func(ctx context.Context, api *client.Client, args []string) error {
 		if *file == "-" && *secrets == "-" {
 			return usagef("inputs and credentials cannot both be read from the standard input")
 		}
@@ -59,4 +61,16 @@ func runsRerun(c *call) func(context.Context, []string) error {
 		}
 		return c.printRun(run, *full)
 	})
+	return func(ctx context.Context, args []string) error {
+		if !filtered(many) {
+			return one(ctx, args)
+		}
+		return c.remote(nil, func(ctx context.Context, api *client.Client, _ []string) error {
+			op, err := api.RerunMany(ctx, *many)
+			if err != nil {
+				return err
+			}
+			return c.printBulk(ctx, api, op)
+		})(ctx, args)
+	}
 }

@@ -156,17 +156,6 @@ func runsResults(c *call) func(context.Context, []string) error {
 	})
 }
 
-// runsCancel is `stepwell runs cancel`.
-func runsCancel(c *call) func(context.Context, []string) error {
-	return c.remote([]string{"RUN"}, func(ctx context.Context, api *client.Client, args []string) error {
-		run, err := api.Cancel(ctx, args[0])
-		if err != nil {
-			return err
-		}
-		return c.print(run)
-	})
-}
-
 // watch is follow for a service on this machine, which is asked again and again: a run of
 // seconds moves on between two events.
 func watch(ctx context.Context, api *client.Client, runID string, line *progressLine) (*v1.Run, error) {

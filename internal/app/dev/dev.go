@@ -32,6 +32,9 @@ const demoMark = "demo-shown"
 // urlFile holds the address of the running Postgres, for `stepwell admin`.
 const urlFile = "database-url"
 
+// temporalFile holds the address of the running Temporal, for `stepwell doctor`.
+const temporalFile = "temporal-address"
+
 // Run runs the whole stack on this machine until ctx ends.
 func Run(ctx context.Context, cfg config.Config, opts cli.DevOptions, out io.Writer, tty bool, log *zap.Logger) error {
 	cfg.Listen, cfg.DataDir = opts.Listen, opts.DataDir
@@ -87,6 +90,9 @@ func devFiles(cfg *config.Config) error {
 		if err != nil {
 			return fmt.Errorf("the key ring: %w", err)
 		}
+	}
+	if err := os.WriteFile(filepath.Join(cfg.DataDir, temporalFile), []byte(cfg.TemporalAddress), 0o600); err != nil {
+		return err
 	}
 	return os.WriteFile(filepath.Join(cfg.DataDir, urlFile), []byte(cfg.DatabaseURL), 0o600)
 }
