@@ -5,6 +5,7 @@ import (
 
 	"stepwell"
 	"stepwell/api"
+	"stepwell/store"
 )
 
 // Who changed what, when no key did.
@@ -18,6 +19,12 @@ type Audit struct{ s *Service }
 
 // Audit gives the service's audit log.
 func (s *Service) Audit() *Audit { return &Audit{s} }
+
+// AuditRotation notes, for every organization, that its secrets are sealed under the key
+// with an id.
+func AuditRotation(ctx context.Context, s *store.Store, key string) error {
+	return s.AddAudit(ctx, stepwell.AuditEntry{UserID: byCommandLine, Action: "encryption_key.rotate", TargetType: "encryption_key", Target: key})
+}
 
 // Add adds a row.
 func (a *Audit) Add(ctx context.Context, e stepwell.AuditEntry) error {

@@ -200,7 +200,7 @@ func TestAudit(t *testing.T) {
 	for i := range 5 {
 		ts.noError(ts.AddAudit(ctx, stepwell.AuditEntry{OrgID: ts.org, UserID: "ann", Action: "tool.update", TargetType: "tool", Target: fmt.Sprint(i), TraceID: "t"}))
 	}
-	ts.noError(ts.AddAudit(ctx, stepwell.AuditEntry{UserID: "command line", Action: "installation.rotate_keys", TargetType: "installation"}))
+	ts.noError(ts.AddAudit(ctx, stepwell.AuditEntry{UserID: "command line", Action: "encryption_key.rotate", TargetType: "encryption_key", Target: "second"}))
 	rows, total, more, err := ts.ListAudit(ctx, ts.org, 1, 2)
 	ts.noError(err)
 	if total != 6 || !more || len(rows) != 2 || rows[0].UserID != "command line" || rows[1].Target != "4" || rows[1].ID == "" || rows[1].CreatedAt.IsZero() || rows[1].TraceID != "t" {

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	v1 "stepwell/api/v1"
+	"stepwell/client"
 	"stepwell/internal/app/dev"
 	"stepwell/internal/config"
 	"stepwell/internal/secret"
@@ -83,6 +84,10 @@ func TestKeysRotateUnderRequests(t *testing.T) {
 	out, err := rotate("second")
 	if err != nil || !strings.Contains(out, "done: every secret is sealed under second") {
 		t.Errorf("%v\n%s", err, out)
+	}
+	rows := must[v1.List[v1.AuditEntry]](t)(n.api.ListAudit(t.Context(), client.Page{Limit: 1}))
+	if rows.Total == 0 || rows.Data[0].Action != "encryption_key.rotate" || rows.Data[0].Target != "second" || rows.Data[0].UserID != "command line" {
+		t.Errorf("the audit log has %+v", rows)
 	}
 	close(stop)
 	wg.Wait()

@@ -16,6 +16,7 @@ import (
 	"stepwell/internal/config"
 	"stepwell/internal/devstack"
 	"stepwell/internal/secret"
+	"stepwell/service"
 	"stepwell/store"
 )
 
@@ -54,7 +55,10 @@ func RotateKeys(ctx context.Context, cfg config.Config, newest, dir string, out 
 	if err := s.Migrate(ctx); err != nil {
 		return err
 	}
-	return reseal(ctx, s, ring.Current(), out)
+	if err := reseal(ctx, s, ring.Current(), out); err != nil {
+		return err
+	}
+	return service.AuditRotation(ctx, s, ring.Current())
 }
 
 // placeKey finds the ring that is to be used, and puts a new key first in the file of a
