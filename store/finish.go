@@ -102,6 +102,9 @@ func (s *Store) FinishRun(ctx context.Context, f stepwell.Finish) (stepwell.Ende
 			out, err = s.finishFollowed(ctx, tx, e)
 			return err
 		})
+		if errors.Is(err, errPageTooLate) {
+			out, err = stepwell.Ended{}, nil
+		}
 	}
 	if err != nil {
 		return stepwell.Ended{}, s.wrap("finish run", err)
@@ -128,24 +131,31 @@ func (s *Store) finishAlone(ctx context.Context, e *ending) (stepwell.Ended, err
 	return out, err
 }
 
+// errPageTooLate takes back a last page: its run ended before it was locked.
+var errPageTooLate = errors.New("the run has ended")
+
 // finishFollowed ends a run with all that follows it. What may add warnings comes before
-// the final status, which carries them; the lock makes the guard hold until then.
+// the final status, which carries them; the lock makes the guard hold until then. The last
+// page comes before the lock, as in finishRunWithPage: in another order the two could wait
+// for each other.
 func (s *Store) finishFollowed(ctx context.Context, tx pgx.Tx, e *ending) (out stepwell.Ended, err error) {
-	var options stepwell.RunOptions
-	err = tx.QueryRow(ctx, `SELECT coalesce(options->>'webhookUrl', '') FROM runs
-		WHERE org_id = $1 AND id = $2 AND status = 'running' FOR NO KEY UPDATE`, e.Org, e.Run).Scan(&options.WebhookURL)
-	if errors.Is(err, pgx.ErrNoRows) {
-		_, err = tx.Exec(ctx, deleteOfEndedRun, e.Org, e.Run)
-		return out, err
-	}
-	if err != nil {
-		return out, err
-	}
 	if e.page != nil {
 		tag, err := tx.Exec(ctx, insertPage, e.page...)
 		if err != nil || tag.RowsAffected() == 0 {
 			return out, err
 		}
+	}
+	var options stepwell.RunOptions
+	err = tx.QueryRow(ctx, `SELECT coalesce(options->>'webhookUrl', '') FROM runs
+		WHERE org_id = $1 AND id = $2 AND status = 'running' FOR NO KEY UPDATE`, e.Org, e.Run).Scan(&options.WebhookURL)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows) && e.page != nil:
+		return out, errPageTooLate
+	case errors.Is(err, pgx.ErrNoRows):
+		_, err = tx.Exec(ctx, deleteOfEndedRun, e.Org, e.Run)
+		return out, err
+	case err != nil:
+		return out, err
 	}
 	out.Warnings = e.Warnings
 	if e.Chain != nil {
