@@ -194,15 +194,14 @@ func succeeded(err error) (*response, error) {
 }
 
 func parseEndUserCredentials(req *request) (map[string]string, error) {
-	o, ok := req.body.object("credentials")
-	if !ok || len(o.members) == 0 {
-		req.body.fail("credentials", "an object with at least one text")
-	}
 	values := map[string]string{}
-	for _, m := range o.members {
-		if string(m.value) != "null" {
-			values[m.key] = o.text(m.key)
+	for key, value := range readCredentials(req.body, "credentials") {
+		if value != nil {
+			values[key] = *value
 		}
+	}
+	if len(values) == 0 {
+		req.body.fail("credentials", "an object with at least one text")
 	}
 	return values, req.fields.err
 }

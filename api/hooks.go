@@ -41,11 +41,16 @@ func parseHook(req *request) (in hookRequest, err error) {
 	if q.err != nil {
 		return in, q.err
 	}
-	if in.payload, err = hookPayload(req.header, req.raw); err != nil {
+	payload, form, err := hookPayload(req.header, req.raw)
+	if err != nil {
 		return in, err
 	}
+	in.payload = payload
 	if in.challenge, err = readPayload(in.payload); err != nil {
 		return in, err
+	}
+	if form {
+		in.challenge = nil
 	}
 	headers, err := hookHeaders(req)
 	in.call = stepwell.HookCall{Headers: headers, Body: req.raw, Key: hookKey(req.header)}
@@ -54,22 +59,22 @@ func parseHook(req *request) (in hookRequest, err error) {
 
 // hookPayload makes the payload of any body: an object as it is, the fields of a form,
 // everything else as {"body": …}.
-func hookPayload(h http.Header, body []byte) (json.RawMessage, error) {
+func hookPayload(h http.Header, body []byte) (payload json.RawMessage, isForm bool, err error) {
 	if len(body) == 0 {
-		return json.RawMessage("{}"), nil
+		return json.RawMessage("{}"), false, nil
 	}
 	if err := plainEncoding(h); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	text, wrong := checkJSON(body)
 	switch {
 	case wrong.kind == faultNone:
 		if text = bytes.Trim(text, " \t\r\n"); text[0] == '{' {
-			return text, nil
+			return text, false, nil
 		}
-		return slices.Concat([]byte(`{"body":`), text, []byte("}")), nil
+		return slices.Concat([]byte(`{"body":`), text, []byte("}")), false, nil
 	case wrong.kind != faultSyntax || jsonType(h.Get("Content-Type")):
-		return nil, wrong.refusal(h.Get("Content-Type"), body)
+		return nil, false, wrong.refusal(h.Get("Content-Type"), body)
 	}
 	media, params, err := mime.ParseMediaType(h.Get("Content-Type"))
 	var form *formFields
@@ -83,12 +88,14 @@ func hookPayload(h http.Header, body []byte) (json.RawMessage, error) {
 		if !utf8.Valid(body) {
 			plain = base64.StdEncoding.EncodeToString(body)
 		}
-		return encodeValue(map[string]string{"body": plain})
+		payload, err = encodeValue(map[string]string{"body": plain})
+		return payload, false, err
 	}
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return form.object()
+	payload, err = form.object()
+	return payload, true, err
 }
 
 // readPayload looks at the payload's own fields: reserved names are refused; challenge is

@@ -36,7 +36,7 @@ var rules = map[permission]rule{
 	readRun:    {"Reading this run", []string{stepwell.RoleMember, stepwell.RoleRunner, stepwell.RoleEndUser}, true},
 	execute:    {"Running this tool", []string{stepwell.RoleMember, stepwell.RoleRunner, stepwell.RoleEndUser}, true},
 	steer:      {"Stopping or repeating this run", []string{stepwell.RoleMember, stepwell.RoleRunner}, true},
-	edit:       {"Changing tools", []string{stepwell.RoleMember}, true},
+	edit:       {"Changing this", []string{stepwell.RoleMember}, true},
 	manage:     {"Managing systems and end users", []string{stepwell.RoleMember}, false},
 	connect:    {"Changing this end user's credentials", []string{stepwell.RoleMember, stepwell.RoleEndUser}, false},
 	administer: {"Managing the organization", nil, false},

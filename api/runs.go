@@ -133,6 +133,7 @@ var errArchived = stepwell.Invalid("archived", "Tool is archived: unarchive it b
 // fills in what the caller left out.
 func (a *API) completeRun(ctx context.Context, req *request, n *NewRun) (err error) {
 	n.Tool, n.Caller = req.tool, req.caller
+	fill(&n.Options.Mode, stepwell.ModeProd) // which decides what an end user must have connected
 	if err := a.bindEndUser(ctx, req.caller, n); err != nil {
 		return err
 	}
@@ -158,7 +159,6 @@ func (a *API) completeRun(ctx context.Context, req *request, n *NewRun) (err err
 		}
 		n.ID = id.String()
 	}
-	fill(&n.Options.Mode, stepwell.ModeProd)
 	fill(&n.Options.RequestSource, stepwell.RequestSources[0])
 	fill(&n.Options.TraceID, req.trace)
 	return nil

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -40,9 +41,19 @@ func scanTool(row pgx.Row) (*stepwell.Tool, error) {
 	return &t, nil
 }
 
+// writeTool is the document of a tool. It has no escapes for HTML: texts that are kept as
+// they were given, such as headers, are full of < and >.
+func writeTool(t *stepwell.Tool) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(t)
+	return b.Bytes(), err
+}
+
 // insertVersion saves t as a version and sets its key and times.
 func insertVersion(ctx context.Context, tx pgx.Tx, org string, t *stepwell.Tool) error {
-	document, err := json.Marshal(t)
+	document, err := writeTool(t)
 	if err != nil {
 		return err
 	}
@@ -186,7 +197,7 @@ func (s *Store) UpdateTool(ctx context.Context, org, id string, change func(*ste
 // copyOf gives a tool that shares no memory with t: a change in place of one is none of
 // the other.
 func copyOf(t *stepwell.Tool) (*stepwell.Tool, error) {
-	document, err := json.Marshal(t)
+	document, err := writeTool(t)
 	if err != nil {
 		return nil, fmt.Errorf("copy tool: %w", err)
 	}

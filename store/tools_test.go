@@ -1,6 +1,7 @@
 package store
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -120,6 +121,20 @@ func TestToolVersions(t *testing.T) {
 }
 
 // TestUpdatesAreNotLost changes one tool from many sides, each adding to it.
+// TestToolsKeepTheirTexts covers values that are kept as JSON: nothing in them is escaped.
+func TestToolsKeepTheirTexts(t *testing.T) {
+	t.Parallel()
+	ts := newStore(t)
+	given := `"<<(s) => s.a && s.b>>"`
+	config := stepwell.StepConfig{URL: "http://x", Headers: map[string]json.RawMessage{"A": json.RawMessage(given)}}
+	tool := must[*stepwell.Tool](t)(ts.CreateTool(t.Context(), ts.org, &stepwell.Tool{Steps: []stepwell.Step{{ID: "s", Config: config}}}))
+	must[*stepwell.Tool](t)(ts.UpdateTool(t.Context(), ts.org, tool.ID, func(t *stepwell.Tool) error { t.Name = "new"; return nil }, stepwell.NextVersion))
+	tool = must[*stepwell.Tool](t)(ts.Tool(t.Context(), ts.org, tool.ID))
+	if kept := string(tool.Steps[0].Config.Headers["A"]); kept != given || tool.Name != "new" {
+		t.Errorf("%q became %q", given, kept)
+	}
+}
+
 func TestUpdatesAreNotLost(t *testing.T) {
 	t.Parallel()
 	ts := newStore(t)

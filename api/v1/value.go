@@ -33,6 +33,15 @@ func (o Optional[T]) MarshalJSON() ([]byte, error) {
 	return json.Marshal(o.Value)
 }
 
+// UnmarshalJSON reads null or a value: the field is there.
+func (o *Optional[T]) UnmarshalJSON(text []byte) error {
+	o.Set, o.Null = true, string(text) == "null"
+	if o.Null {
+		return nil
+	}
+	return json.Unmarshal(text, &o.Value)
+}
+
 // Time is written as RFC 3339 in UTC with milliseconds, such as
 // 2030-01-02T03:04:05.678Z. Give it the tag omitzero.
 type Time struct{ time.Time }

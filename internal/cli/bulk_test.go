@@ -29,6 +29,7 @@ func TestBulkCommands(t *testing.T) {
 		{"runs cancel --tool a --dry-run", 0, "1,234 runs", ""},
 		{"runs rerun --status failed --dry-run", 0, "1,234 runs", ""},
 		{"runs rerun --all", 1, `"failed": 1`, "1 of 3 runs failed"},
+		{"runs rerun --tool a --from-step s", 2, "", "--from-step is for the rerun of one RUN"},
 		{"runs cancel --tool a r1", 2, "", "unexpected argument"},
 		{"runs cancel", 2, "", "RUN is missing"},
 		{"runs cancel r1", 0, `"aborted"`, ""},

@@ -24,6 +24,7 @@ type service struct {
 	mu      sync.Mutex
 	tools   map[string]*v1.Tool
 	updates int
+	change  string   // the last update of a tool, as it was sent
 	states  []v1.Run // what GET /runs/<id> answers, one after the other; the last one again and again
 	asked   int
 	request v1.RunRequest // the last one
@@ -104,7 +105,9 @@ func (s *service) createTool(r *http.Request) any {
 
 func (s *service) updateTool(r *http.Request) any {
 	s.updates++
-	_ = json.NewDecoder(r.Body).Decode(s.tools[r.PathValue("tool")])
+	text, _ := io.ReadAll(r.Body)
+	s.change = strings.TrimSpace(string(text))
+	_ = json.Unmarshal(text, s.tools[r.PathValue("tool")])
 	return nil
 }
 
@@ -171,6 +174,9 @@ func TestDevFlags(t *testing.T) {
 
 func TestExitCodesAndMessages(t *testing.T) {
 	t.Parallel()
+	if code, _, errs := use(t, nil, Commands{}, "", "admin", "create-organization", " "); code != 2 || errs != "stepwell: NAME is empty\n" {
+		t.Errorf("an organization without a name: code %d, %s", code, errs)
+	}
 	failing := Commands{
 		Dev:                func(context.Context, DevOptions) error { return errors.New("already running") },
 		CreateOrganization: func(_ context.Context, name, dir string) (string, error) { return "key-of-" + name + "-in-" + dir, nil },
@@ -257,6 +263,12 @@ func TestToolCommands(t *testing.T) {
 	}
 	if code, _, errs := use(t, s, Commands{}, `{"steps":[]}`, "tools", "update", "a", "-"); code != 0 || len(s.tools["a"].Steps) != 0 {
 		t.Errorf("tools update: %d %s", code, errs)
+	}
+	if code, out, errs := use(t, s, Commands{}, `{"archived":true,"instruction":null,"createdAt":"x"}`, "tools", "update", "a", "-"); code != 0 || s.change != `{"instruction":null,"archived":true}` {
+		t.Errorf("tools update sent %s: %d %s %s", s.change, code, out, errs)
+	}
+	if code, _, errs := use(t, s, Commands{}, `{"steps":"none"}`, "tools", "update", "a", "-"); code != 1 || errs != "stepwell: -: 'steps' cannot be a JSON string\n" {
+		t.Errorf("tools update of a wrong type: %d %s", code, errs)
 	}
 	code, out, errs = use(t, s, Commands{}, "", "tools", "list")
 	if code != 0 || !strings.Contains(out, "a    1.0.0") || errs != "120 in all; --page 2 shows more\n" {

@@ -87,19 +87,22 @@ func RunDemo(ctx context.Context, w io.Writer, tty bool, api *client.Client, ups
 // saveDemoTool saves the demo tool, or updates the saved one: the address of the
 // upstream differs from start to start.
 func saveDemoTool(ctx context.Context, api *client.Client, upstreamURL string) (*v1.Tool, error) {
-	var tool v1.ToolCreate
-	document := strings.ReplaceAll(demoDocument, "{upstream}", upstreamURL)
-	if err := json.Unmarshal([]byte(document), &tool); err != nil {
-		return nil, err
-	}
+	document := []byte(strings.ReplaceAll(demoDocument, "{upstream}", upstreamURL))
 	_, err := api.GetTool(ctx, DemoToolID)
 	if client.Status(err) == http.StatusNotFound {
+		var tool v1.ToolCreate
+		if err := json.Unmarshal(document, &tool); err != nil {
+			return nil, err
+		}
 		return api.CreateTool(ctx, tool)
 	}
 	if err != nil {
 		return nil, err
 	}
-	update := updateTo(tool)
+	var update v1.ToolUpdate
+	if err := json.Unmarshal(document, &update); err != nil {
+		return nil, err
+	}
 	update.Archived = v1.Some(false)
 	return api.UpdateTool(ctx, DemoToolID, update)
 }

@@ -161,7 +161,7 @@ func TestFileCommands(t *testing.T) {
 	if code, out, errs := use("runs", "results", "r1", "--output", saved); code != 0 || out != "" {
 		t.Errorf("runs results --output: %d %q %q", code, out, errs)
 	}
-	if text, err := os.ReadFile(saved); string(text) != "{\"success\":true}\n" {
+	if text, err := os.ReadFile(saved); string(text) != "{\"success\":true}" {
 		t.Errorf("the results are %q, %v", text, err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, ".stepwell-*")); len(left) > 0 {

@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -47,6 +49,16 @@ func (c *call) remote(names []string, do func(ctx context.Context, api *client.C
 		}
 		return do(ctx, api, args)
 	}
+}
+
+// given is the first flag among names that was given; empty without one.
+func (c *call) given(names ...string) (first string) {
+	c.flags.Visit(func(f *flag.Flag) {
+		if first == "" && slices.Contains(names, f.Name) {
+			first = f.Name
+		}
+	})
+	return first
 }
 
 // listFlags declares the flags of a list command.

@@ -65,6 +65,9 @@ func runsRerun(c *call) func(context.Context, []string) error {
 		if !filtered(many) {
 			return one(ctx, args)
 		}
+		if alone := c.given("from-step", "tool-version", "input", "inputs", "credentials", "async", "max-pages", "run-id", "full"); alone != "" {
+			return usagef("--%s is for the rerun of one RUN", alone)
+		}
 		return c.remote(nil, func(ctx context.Context, api *client.Client, _ []string) error {
 			op, err := api.RerunMany(ctx, *many)
 			if err != nil {

@@ -147,11 +147,7 @@ func runsResults(c *call) func(context.Context, []string) error {
 	output := c.flags.String("output", "-", "`file` for the results (- is standard output)")
 	return c.remote([]string{"RUN"}, func(ctx context.Context, api *client.Client, args []string) error {
 		return c.toFile(*output, func(w io.Writer) error {
-			if err := api.ResultsTo(ctx, args[0], w); err != nil {
-				return err
-			}
-			_, err := fmt.Fprintln(w)
-			return err
+			return api.ResultsTo(ctx, args[0], w)
 		})
 	})
 }

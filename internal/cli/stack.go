@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // errNotInThisBuild is for commands whose function was not handed in.
@@ -61,6 +62,9 @@ func createOrganization(c *call) func(context.Context, []string) error {
 	return func(ctx context.Context, args []string) error {
 		if err := exactly(args, "NAME"); err != nil {
 			return err
+		}
+		if strings.TrimSpace(args[0]) == "" {
+			return usagef("NAME is empty")
 		}
 		if c.cmds.CreateOrganization == nil {
 			return errNotInThisBuild

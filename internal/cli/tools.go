@@ -59,39 +59,16 @@ func toolsCreate(c *call) func(context.Context, []string) error {
 // toolsUpdate is `stepwell tools update`.
 func toolsUpdate(c *call) func(context.Context, []string) error {
 	return c.remote([]string{"TOOL", "FILE"}, func(ctx context.Context, api *client.Client, args []string) error {
-		var tool v1.ToolCreate
-		if err := c.document(args[1], &tool); err != nil {
+		var change v1.ToolUpdate
+		if err := c.document(args[1], &change); err != nil {
 			return err
 		}
-		updated, err := api.UpdateTool(ctx, args[0], updateTo(tool))
+		updated, err := api.UpdateTool(ctx, args[0], change)
 		if err != nil {
 			return err
 		}
 		return c.print(updated)
 	})
-}
-
-// updateTo is the change that gives a tool the fields that are there in a document.
-func updateTo(t v1.ToolCreate) v1.ToolUpdate {
-	return v1.ToolUpdate{
-		Name:            given(t.Name, t.Name != ""),
-		Steps:           given(t.Steps, t.Steps != nil),
-		Instruction:     given(t.Instruction, t.Instruction != ""),
-		InputSchema:     given(t.InputSchema, t.InputSchema != nil),
-		OutputSchema:    given(t.OutputSchema, t.OutputSchema != nil),
-		OutputTransform: given(t.OutputTransform, t.OutputTransform != ""),
-		Folder:          given(t.Folder, t.Folder != ""),
-		ResponseFilters: given(t.ResponseFilters, t.ResponseFilters != nil),
-		WebhookURL:      given(t.WebhookURL, t.WebhookURL != ""),
-	}
-}
-
-// given is a field that changes only when it is there.
-func given[T any](value T, there bool) v1.Optional[T] {
-	if !there {
-		return v1.Optional[T]{}
-	}
-	return v1.Some(value)
 }
 
 // toolsArchive is `stepwell tools archive` and `stepwell tools unarchive`.

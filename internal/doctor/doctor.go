@@ -122,7 +122,7 @@ type question struct {
 }
 
 var questions = []question{
-	{"workers", "live", OK, "%d workers are alive", "No worker is alive: runs are accepted and wait", "Start a worker (stepwell-worker, or stepwell dev), and look at the log of those that ended"},
+	{"workers", "live", OK, "Workers alive: %d", "No worker is alive: runs are accepted and wait", "Start a worker (stepwell-worker, or stepwell dev), and look at the log of those that ended"},
 	{"dead workers", "dead", Notice, "The leases of %d workers ended or expired within the last hour", "No worker's lease has expired within the last hour", "Fine after a restart; otherwise look why they died. Their runs go on elsewhere"},
 	{"undispatched runs", "undispatched", Problem, "%d runs were accepted over 30 s ago and are not known to have started", "No run waits for its start", "A server starts them when Temporal answers: check that one runs, and Temporal below"},
 	{"waiting runs", "waiting", Notice, "%d runs wait before they ask again", "No run waits for an upstream", "Nothing, unless the upstream's limit can be raised; or cancel them"},
