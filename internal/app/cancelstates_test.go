@@ -46,9 +46,11 @@ type cancelState struct {
 	slots int // runs at a time; 10 when 0
 }
 
-// stateTools are the tools of the states; %s is the upstream.
+// stateTools are the tools of the states; %s is the upstream. A run of pull follows one of
+// first, when that says so.
 var stateTools = []string{
 	pullTool,
+	`{"id":"first","outputTransform":"(s) => ({run: s.run, mode: s.mode})"}`,
 	`{"id":"loop","steps":[
 		{"id":"list","config":{"type":"transform","transformCode":"() => Array.from({length: 20}, (_, i) => ({i}))"}},
 		{"id":"each","dataSelector":"(s) => s.list.data","concurrency":5,"config":{"url":"%s/pages?run=<<run>>&mode=<<mode>>"}}]}`,
@@ -102,10 +104,12 @@ func readPages(w http.ResponseWriter, r *http.Request) {
 func TestCancelStates(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, nil)
-	up, stalls := startUpstream(t, readPages), stacktest.MeterStalls(t)
+	up, stalls, to := startUpstream(t, readPages), stacktest.MeterStalls(t), startReceiver(t, nil)
+	t.Cleanup(func() { to.once(t) })
 	for _, tool := range stateTools {
-		n.tool(t, fmt.Sprintf(tool, up.URL))
+		n.tool(t, strings.ReplaceAll(tool, "%s", up.URL))
 	}
+	n.tool(t, nextTool)
 	for _, s := range []cancelState{
 		{name: "accepted", toolID: "pull", mode: "fast", ready: asked(0), then: 5 * time.Millisecond},
 		{name: "fast request", toolID: "pull", mode: "fast", ready: asked(1), then: 50 * time.Millisecond},
@@ -122,7 +126,7 @@ func TestCancelStates(t *testing.T) {
 	} {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			c := &cancelCase{cancelState: s, node: n, up: up, stalls: stalls}
+			c := &cancelCase{cancelState: s, node: n, up: up, stalls: stalls, to: to}
 			c.all(t, func(ctx context.Context, run string) error {
 				answered, err := c.stopped(ctx, run)
 				if err != nil {
@@ -132,6 +136,14 @@ func TestCancelStates(t *testing.T) {
 			})
 		})
 	}
+	t.Run("just chained", func(t *testing.T) {
+		t.Parallel()
+		c := &cancelCase{cancelState: cancelState{name: "parent", toolID: "pull"}, node: n, up: up, stalls: stalls, to: to}
+		if _, err := n.api.UpdateTool(t.Context(), c.toolID, v1.ToolUpdate{WebhookURL: v1.Some(to.URL)}); err != nil { // that of chained runs
+			t.Fatal(err)
+		}
+		c.all(t, c.chained)
+	})
 }
 
 // TestCancelApart cancels runs while they continue as new, while Temporal is down and
@@ -139,12 +151,14 @@ func TestCancelStates(t *testing.T) {
 func TestCancelApart(t *testing.T) {
 	t.Parallel()
 	s := startSplit(t, 5)
-	up, stalls := startUpstream(t, readPages), stacktest.MeterStalls(t)
+	up, stalls, to := startUpstream(t, readPages), stacktest.MeterStalls(t), startReceiver(t, nil)
+	t.Cleanup(func() { to.once(t) })
 	s.tool(t, fmt.Sprintf(pullTool, up.URL))
+	s.tool(t, nextTool)
 	again := cancelState{name: "continues", toolID: "pull", mode: "fast", ready: asked(12), then: 300 * time.Millisecond, pages: 5}
 	stuck := cancelState{toolID: "pull", mode: "stuck", ready: asked(1)}
 
-	c := &cancelCase{cancelState: again, node: s.node, up: up, stalls: stalls}
+	c := &cancelCase{cancelState: again, node: s.node, up: up, stalls: stalls, to: to}
 	c.all(t, func(ctx context.Context, run string) error {
 		answered, err := c.stopped(ctx, run)
 		if err != nil {
@@ -154,7 +168,7 @@ func TestCancelApart(t *testing.T) {
 	})
 
 	// By a client of Temporal: the cancel must not be lost between two executions.
-	c = &cancelCase{cancelState: again, node: s.node, up: up, stalls: stalls}
+	c = &cancelCase{cancelState: again, node: s.node, up: up, stalls: stalls, to: to}
 	c.name = "operator"
 	c.all(t, func(ctx context.Context, run string) error {
 		if err := c.begin(ctx, run); err != nil {
@@ -167,12 +181,17 @@ func TestCancelApart(t *testing.T) {
 		if err == nil && (ended.Status != "aborted" || ended.Error != "Run cancelled by the system") {
 			err = fmt.Errorf("the run is %s: %s", ended.Status, ended.Error)
 		}
-		return err
+		if err != nil {
+			return err
+		}
+		return s.followed(ctx, to, run)
 	})
 
 	// Nobody told the worker: the server died after the update.
-	c = &cancelCase{cancelState: stuck, node: s.node, up: up, stalls: stalls}
+	c = &cancelCase{cancelState: stuck, node: s.node, up: up, stalls: stalls, to: to}
 	c.name = "untold"
+	var untold []string
+	var mu sync.Mutex
 	c.all(t, func(ctx context.Context, run string) error {
 		if err := c.begin(ctx, run); err != nil {
 			return err
@@ -180,7 +199,11 @@ func TestCancelApart(t *testing.T) {
 		if _, err := s.Service.Store.AbortRun(ctx, c.org(ctx), run, "Run cancelled by user"); err != nil {
 			return err
 		}
-		return c.over(ctx, run, time.Now())
+		answered := time.Now()
+		mu.Lock()
+		untold = append(untold, run)
+		mu.Unlock()
+		return c.quiet(ctx, run, answered)
 	})
 
 	temporald := func(signal syscall.Signal) {
@@ -189,15 +212,23 @@ func TestCancelApart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.cancelAcross(t, "temporal", stuck, up, stalls, func() { temporald(syscall.SIGSTOP) }, func() { temporald(syscall.SIGCONT) })
-	s.cancelAcross(t, "workers", stuck, up, stalls, s.worker.kill, func() { s.worker = startWorker(t, s.cfg) })
+	s.cancelAcross(t, "temporal", stuck, up, stalls, to, func() { temporald(syscall.SIGSTOP) }, func() { temporald(syscall.SIGCONT) })
+	s.cancelAcross(t, "workers", stuck, up, stalls, to, s.worker.kill, func() { s.worker = startWorker(t, s.cfg) })
+
+	ctx, cancel := context.WithTimeout(t.Context(), cancelPatience())
+	defer cancel()
+	for _, run := range untold { // the sweeper has started their callbacks, some time
+		if err := s.followed(ctx, to, run); err != nil {
+			t.Errorf("%s: %v", run, err)
+		}
+	}
 }
 
 // cancelAcross cancels runs that are at work, and some just accepted, while something is
 // away.
-func (s *split) cancelAcross(t *testing.T, name string, state cancelState, up *upstream, stalls *stacktest.Stalls, away, back func()) {
+func (s *split) cancelAcross(t *testing.T, name string, state cancelState, up *upstream, stalls *stacktest.Stalls, to *receiver, away, back func()) {
 	t.Helper()
-	at := &cancelCase{cancelState: state, node: s.node, up: up, stalls: stalls}
+	at := &cancelCase{cancelState: state, node: s.node, up: up, stalls: stalls, to: to}
 	at.name = name
 	var runs []string
 	for i := range *cancelTimes {
@@ -209,7 +240,7 @@ func (s *split) cancelAcross(t *testing.T, name string, state cancelState, up *u
 	away()
 	var mu sync.Mutex
 	answers := map[string]time.Time{}
-	accepted := &cancelCase{cancelState: cancelState{name: name, toolID: "pull", mode: "fast", ready: asked(0)}, node: s.node, up: up, stalls: stalls}
+	accepted := &cancelCase{cancelState: cancelState{name: name, toolID: "pull", mode: "fast", ready: asked(0)}, node: s.node, up: up, stalls: stalls, to: to}
 	accepted.all(t, func(ctx context.Context, run string) error {
 		answered, err := accepted.stopped(ctx, run)
 		mu.Lock()
@@ -238,6 +269,7 @@ type cancelCase struct {
 	*node
 	up     *upstream
 	stalls *stacktest.Stalls
+	to     *receiver
 }
 
 // all does the same to some runs.
@@ -268,7 +300,7 @@ func (c *cancelCase) org(ctx context.Context) string {
 // begin starts a run and waits until it is in the state.
 func (c *cancelCase) begin(ctx context.Context, run string) error {
 	_, err := c.api.Run(ctx, c.toolID, v1.RunRequest{RunID: run, Inputs: fmt.Appendf(nil, `{"run":%q,"mode":%q}`, run, c.mode),
-		Options: &v1.RunOptions{Async: true, WebhookURL: c.up.URL + "/callback?run=" + run}})
+		Options: &v1.RunOptions{Async: true, WebhookURL: c.follows(run)}})
 	if err != nil {
 		return err
 	}
@@ -277,12 +309,70 @@ func (c *cancelCase) begin(ctx context.Context, run string) error {
 		if err != nil {
 			return err
 		}
-		return c.ready(now, c.up.asked(run))
+		return c.ready(now, c.up.of(run))
 	})
 	if err == nil && c.then > 0 {
 		err = pauseFor(ctx, rand.N(c.then))
 	}
 	return err
+}
+
+// follows is what is to follow a run: a chained run for every other one.
+func (c *cancelCase) follows(run string) string {
+	if n := run[len(run)-1] - '0'; n%2 == 1 {
+		return "tool:next"
+	}
+	return c.to.URL
+}
+
+// chained cancels the run that follows another, half of them at the moment at which they
+// are recorded. The other has ended then: it stays a success, with the one run after it.
+func (c *cancelCase) chained(ctx context.Context, parent string) error {
+	run := stepwell.ChainedRunID(parent)
+	_, err := c.api.Run(ctx, "first", v1.RunRequest{RunID: parent, Inputs: fmt.Appendf(nil, `{"run":%q,"mode":"fast"}`, run),
+		Options: &v1.RunOptions{Async: true, WebhookURL: "tool:" + c.toolID}})
+	if err != nil {
+		return err
+	}
+	if rand.N(2) == 0 {
+		if _, err := c.api.Wait(ctx, parent); err != nil {
+			return err
+		}
+		if err := pauseFor(ctx, rand.N(20*time.Millisecond)); err != nil {
+			return err
+		}
+	}
+	answered, err := c.cancel(ctx, run)
+	for client.Status(err) == http.StatusNotFound && ctx.Err() == nil {
+		answered, err = c.cancel(ctx, run)
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := c.api.Cancel(ctx, parent); client.Status(err) != http.StatusBadRequest {
+		return fmt.Errorf("the parent was cancelled: %v", err)
+	}
+	if err := c.closed(ctx, parent); err != nil { // it has started the workflow of the next one by then
+		return err
+	}
+	if err := c.over(ctx, run, answered); err != nil {
+		return err
+	}
+	if ended, err := c.api.GetRun(ctx, parent); err != nil || ended.Status != "success" {
+		return fmt.Errorf("the parent is %+v (%v)", ended, err)
+	}
+	return c.followed(ctx, c.to, parent)
+}
+
+// closed waits until the workflow of a run has closed.
+func (c *cancelCase) closed(ctx context.Context, run string) error {
+	return poll(ctx, func() error {
+		state, err := c.Service.Workflows.RunState(ctx, c.org(ctx), run)
+		if err == nil && state.Open {
+			err = errors.New("the workflow is open")
+		}
+		return err
+	})
 }
 
 // stopped starts a run, brings it into the state and cancels it.
@@ -302,18 +392,18 @@ func (c *cancelCase) cancel(ctx context.Context, run string) (answered time.Time
 	return answered, err
 }
 
-// over checks what must hold after a cancel, once the workflow has closed: then nothing
-// can happen any more.
+// over checks what must hold after a cancel, and what follows it.
 func (c *cancelCase) over(ctx context.Context, run string, answered time.Time) error {
-	org := c.org(ctx)
-	err := poll(ctx, func() error {
-		state, err := c.Service.Workflows.RunState(ctx, org, run)
-		if err == nil && state.Open {
-			err = errors.New("the workflow is open")
-		}
+	if err := c.quiet(ctx, run, answered); err != nil {
 		return err
-	})
-	if err != nil {
+	}
+	return c.followed(ctx, c.to, run)
+}
+
+// quiet checks what must hold after a cancel, once the workflow has closed: then the run
+// can do nothing any more.
+func (c *cancelCase) quiet(ctx context.Context, run string, answered time.Time) error {
+	if err := c.closed(ctx, run); err != nil {
 		return err
 	}
 	if err := c.wasCut(ctx, run, answered); err != nil {
@@ -329,7 +419,7 @@ func (c *cancelCase) over(ctx context.Context, run string, answered time.Time) e
 	if _, err := c.cancel(ctx, run); err != nil {
 		return fmt.Errorf("a second cancel: %w", err)
 	}
-	claim, _, err := c.Service.Store.ReadClaim(ctx, stepwell.PageKey{Org: org, Run: run, Page: 1})
+	claim, _, err := c.Service.Store.ReadClaim(ctx, stepwell.PageKey{Org: c.org(ctx), Run: run, Page: 1})
 	if err == nil && claim != nil {
 		err = errors.New("a claim is left")
 	}
@@ -342,7 +432,7 @@ func (c *cancelCase) over(ctx context.Context, run string, answered time.Time) e
 // wasCut checks the requests that the upstream saw.
 func (c *cancelCase) wasCut(ctx context.Context, run string, answered time.Time) error {
 	err := poll(ctx, func() error {
-		if slices.ContainsFunc(c.up.asked(run), func(r request) bool { return r.ended.IsZero() }) {
+		if slices.ContainsFunc(c.up.of(run), func(r request) bool { return r.ended.IsZero() }) {
 			return errors.New("a request is still in flight")
 		}
 		return nil
@@ -350,7 +440,7 @@ func (c *cancelCase) wasCut(ctx context.Context, run string, answered time.Time)
 	if err != nil {
 		return err
 	}
-	for _, r := range c.up.asked(run) {
+	for _, r := range c.up.of(run) {
 		if late := r.began.Sub(answered); late > onTheWire+c.stalls.Worst() {
 			return fmt.Errorf("a request began %s after the answer", late)
 		}
@@ -377,11 +467,6 @@ func (c *cancelCase) readable(ctx context.Context, run string) error {
 	return nil
 }
 
-// asked gives a run's requests for pages, and not its callback.
-func (u *upstream) asked(run string) []request {
-	return slices.DeleteFunc(u.of(run), func(r request) bool { return strings.HasPrefix(r.uri, "/callback") })
-}
-
 // poll asks until there is nothing to complain of.
 func poll(ctx context.Context, ok func() error) error {
 	for {
@@ -402,95 +487,4 @@ func pauseFor(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// TestCancelAgainstCompletion cancels short runs around their end: all answers agree on
-// how each ended, and it never changes.
-func TestCancelAgainstCompletion(t *testing.T) {
-	t.Parallel()
-	n := startNode(t, nil)
-	up := startUpstream(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, `{"ok":true}`) })
-	tool := n.tool(t, fmt.Sprintf(`{"id":"short","steps":[{"id":"get","config":{"url":"%s/?run=<<run>>"}}]}`, up.URL))
-	var mu sync.Mutex
-	typical := 20 * time.Millisecond // of the last runs that nobody cancelled in time
-	ends := map[string]string{}
-	counts := map[string]int{}
-	slots := make(chan struct{}, 4)
-	var wg sync.WaitGroup
-	for i := range *cancelRaces {
-		wg.Go(func() {
-			slots <- struct{}{}
-			defer func() { <-slots }()
-			mu.Lock()
-			wait := rand.N(3*typical/2 + 1)
-			mu.Unlock()
-			run := fmt.Sprintf("race-%d", i)
-			began := time.Now()
-			status, err := n.race(t.Context(), tool, run, wait)
-			if err != nil {
-				t.Errorf("%s: %v", run, err)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			if status == "success" {
-				typical = min((3*typical+time.Since(began))/4, time.Second)
-			}
-			ends[run] = status
-			counts[status]++
-		})
-	}
-	wg.Wait()
-	for run, status := range ends {
-		if now, err := n.api.GetRun(t.Context(), run); err != nil || now.Status != status {
-			t.Errorf("%s was %s and is %v (%v)", run, status, now, err)
-		}
-	}
-	t.Logf("%v", counts)
-	if *cancelRaces >= 100 && (counts["success"] == 0 || counts["aborted"] == 0) {
-		t.Errorf("no race: %v", counts)
-	}
-}
-
-// race runs a tool synchronously, cancels the run meanwhile, and gives its status, on
-// which all answers agree.
-func (n *node) race(ctx context.Context, tool, id string, wait time.Duration) (string, error) {
-	done := make(chan *v1.Run, 1)
-	go func() { // ends with the run, which is short
-		run, err := n.api.Run(ctx, tool, v1.RunRequest{RunID: id, Inputs: fmt.Appendf(nil, `{"run":%q}`, id)})
-		if err != nil {
-			run = &v1.Run{Status: err.Error()}
-		}
-		done <- run
-	}()
-	if err := pauseFor(ctx, wait); err != nil {
-		return "", err
-	}
-	var cancelled *v1.Run
-	var refused error
-	for {
-		if cancelled, refused = n.api.Cancel(ctx, id); client.Status(refused) != http.StatusNotFound {
-			break
-		}
-	}
-	waited := <-done
-	read, err := n.api.GetRun(ctx, id)
-	if err != nil {
-		return "", err
-	}
-	results, err := n.api.Results(ctx, id)
-	if err != nil {
-		return "", err
-	}
-	whole := results.Data != nil && results.Data.Success && len(results.Data.Data) > 0
-	switch {
-	case waited.Status != read.Status:
-		err = fmt.Errorf("the caller got %s, a reader %s", waited.Status, read.Status)
-	case read.Status == "aborted" && (refused != nil || cancelled.Status != "aborted" || len(read.Data)+len(waited.Data) > 0 || whole):
-		err = fmt.Errorf("aborted, but cancel answered %v, and data %s %s", refused, read.Data, waited.Data)
-	case read.Status == "success" && (client.Status(refused) != http.StatusBadRequest || !whole || len(waited.Data) == 0):
-		err = fmt.Errorf("a success, but cancel answered %v, and its results are there: %v", refused, whole)
-	case read.Status != "aborted" && read.Status != "success":
-		err = fmt.Errorf("it ended as %s: %s", read.Status, read.Error)
-	}
-	return read.Status, err
 }

@@ -110,6 +110,23 @@ func (p *patient) want(check string, level Level, examples string) {
 	}
 }
 
+// runs saves a tool and gives what records a run of it.
+func (p *patient) runs() func(id string) *stepwell.Run {
+	p.t.Helper()
+	tool, err := p.Store.CreateTool(p.t.Context(), p.org, &stepwell.Tool{Steps: []stepwell.Step{{ID: "s", Config: stepwell.StepConfig{URL: "http://up/"}}}})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return func(id string) *stepwell.Run {
+		p.t.Helper()
+		r := &stepwell.Run{OrgID: p.org, ID: id, ToolID: tool.ID, ToolVersion: tool.VersionKey, Tool: tool, Inputs: []byte("{}"), RequestSource: "api", Mode: "prod", TraceID: "t", UserID: "u"}
+		if err := p.Store.InsertRun(p.t.Context(), r, nil); err != nil {
+			p.t.Fatal(err)
+		}
+		return r
+	}
+}
+
 // TestFindings spoils an installation in one way after the other.
 func TestFindings(t *testing.T) {
 	t.Parallel()
@@ -126,17 +143,7 @@ func TestFindings(t *testing.T) {
 	}
 	p.want("workers", OK, "")
 
-	tool, err := p.Store.CreateTool(t.Context(), p.org, &stepwell.Tool{Steps: []stepwell.Step{{ID: "s", Config: stepwell.StepConfig{URL: "http://up/"}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	run := func(id string) {
-		t.Helper()
-		r := &stepwell.Run{OrgID: p.org, ID: id, ToolID: tool.ID, ToolVersion: tool.VersionKey, Tool: tool, Inputs: []byte("{}"), RequestSource: "api", Mode: "prod", TraceID: "t", UserID: "u"}
-		if err := p.Store.InsertRun(t.Context(), r, nil); err != nil {
-			t.Fatal(err)
-		}
-	}
+	run := p.runs()
 	run("undispatched")
 	run("gone")
 	p.exec(`UPDATE runs SET started_at = now() - interval '1 hour'`)
@@ -174,6 +181,52 @@ func TestFindings(t *testing.T) {
 	p.want("evaluators", Problem, "")
 	if !Broken(p.Examine(t.Context())) {
 		t.Error("all this, and it counts as healthy")
+	}
+}
+
+// TestSilentRuns: of runs that store nothing it says what Temporal has against them, and
+// without an answer of Temporal's that there are such runs.
+func TestSilentRuns(t *testing.T) {
+	t.Parallel()
+	p := newPatient(t, true)
+	record := p.runs()
+	slow := record("slow") // nothing is known against it
+	if err := p.Workflows.StartRun(t.Context(), slow, slow.Tool); err != nil {
+		t.Fatal(err)
+	}
+	p.exec(`UPDATE runs SET dispatched = true, started_at = now() - interval '1 hour'`)
+	p.want("silent runs", Notice, "run slow, ")
+
+	closed := record("closed")
+	if err := p.Workflows.StartRun(t.Context(), closed, closed.Tool); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Workflows.TerminateRun(t.Context(), p.org, "closed", "test"); err != nil {
+		t.Fatal(err)
+	}
+	record("failing")
+	stacktest.FailingWorkflow(t, stacktest.Shared(t), workflows.RunID(p.org, "failing"), 2)
+	p.exec(`UPDATE runs SET dispatched = true, started_at = now() - interval '1 hour'`)
+	f := p.levels()["silent runs"]
+	if f.Level != Problem || len(f.Examples) != 3 {
+		t.Errorf("%+v", f)
+	}
+	for run, why := range map[string]string{"closed": ": its workflow ended without finishing it (Terminated)", "failing": ": its workflow task has failed or timed out 2 times", "slow": ""} {
+		if !slices.ContainsFunc(f.Examples, func(e string) bool {
+			return strings.HasPrefix(e, "run "+run+", ") && strings.Contains(e, why) && (why != "" || !strings.Contains(e, "workflow"))
+		}) {
+			t.Errorf("%s is not explained by %q: %q", run, why, f.Examples)
+		}
+	}
+	for _, address := range []string{"127.0.0.1:1", stacktest.BareTemporal(t)} {
+		p.Workflows = temporalAt(t, address)
+		p.want("temporal", Problem, "")
+		if f := p.levels()["silent runs"]; f.Level != Notice || len(f.Examples) != 3 {
+			t.Errorf("nothing can be asked at %s: %+v", address, f)
+		}
+	}
+	if f := p.levels()["temporal"]; !strings.Contains(f.Summary, "no namespace "+workflows.Namespace) {
+		t.Errorf("%+v", f)
 	}
 }
 
