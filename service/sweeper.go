@@ -142,10 +142,12 @@ func (s *Service) examine(ctx context.Context, ref store.RunRef) error {
 	case !state.Open:
 		return s.giveUp(ctx, ref, fmt.Sprintf("The run's workflow ended without finishing the run (%s)", state.Status))
 	case state.TaskAttempt > maxTaskAttempts:
-		if err := s.giveUp(ctx, ref, "The run's workflow could not go on; the service's log says more"); err != nil {
+		// First, so that it is tried again when this process dies here: nobody looks after
+		// the workflow of a run that has failed.
+		if err := s.Workflows.TerminateRun(ctx, ref.Org, ref.Run, "the run was given up"); err != nil {
 			return err
 		}
-		return s.Workflows.TerminateRun(ctx, ref.Org, ref.Run, "the run was given up")
+		return s.giveUp(ctx, ref, "The run's workflow could not go on; the service's log says more")
 	}
 	return nil
 }

@@ -72,7 +72,7 @@ func (i Installation) postgres(ctx context.Context) Finding {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	if i.Store.Ping(ctx) != nil {
-		return Finding{"postgres", Problem, "Postgres does not answer", "Start it, or correct STEPWELL_DATABASE_URL; nothing can be accepted without it", nil}
+		return Finding{"postgres", Problem, "Postgres does not answer", "Start it (stepwell dev starts its own), or correct STEPWELL_DATABASE_URL; nothing can be accepted without it", nil}
 	}
 	return Finding{Check: "postgres", Level: OK, Summary: "Postgres answers"}
 }
@@ -223,7 +223,7 @@ func (i Installation) temporal(ctx context.Context) (findings []Finding, reachab
 	setup, err := i.Workflows.Setup(ctx)
 	switch {
 	case err != nil:
-		return []Finding{{"temporal", Problem, "Temporal does not answer", "Start it, or correct STEPWELL_TEMPORAL_ADDRESS; runs are accepted meanwhile and wait", nil}}, false
+		return []Finding{{"temporal", Problem, "Temporal does not answer", "Start it (stepwell dev starts its own), or correct STEPWELL_TEMPORAL_ADDRESS; runs are accepted meanwhile and wait", nil}}, false
 	case !setup.Namespace:
 		return []Finding{{"temporal", Problem, "Temporal answers and has no namespace " + workflows.Namespace, "Start a server or worker: it registers the namespace", nil}}, false
 	}
