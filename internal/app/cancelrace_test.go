@@ -170,12 +170,11 @@ func (k *races) one(ctx context.Context, id string) error {
 	k.mu.Lock()
 	wait := rand.N(3*k.typical/2 + 1)
 	k.mu.Unlock()
-	began := time.Now()
-	status, err := k.race(ctx, id, wait)
+	status, took, err := k.race(ctx, id, wait)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if status == "success" {
-		k.typical = min((3*k.typical+time.Since(began))/4, time.Second)
+		k.typical = min((3*k.typical+took)/4, time.Second)
 	} else {
 		k.typical = min(k.typical*11/10, time.Second)
 	}
@@ -185,13 +184,13 @@ func (k *races) one(ctx context.Context, id string) error {
 }
 
 // race runs the tool synchronously, cancels the run (or the one that follows it)
-// meanwhile, and gives its status, on which all answers agree.
-func (k *races) race(ctx context.Context, first string, wait time.Duration) (string, error) {
+// meanwhile, and gives its status, on which all answers agree, and how long it took.
+func (k *races) race(ctx context.Context, first string, wait time.Duration) (status string, took time.Duration, err error) {
 	id := first
 	if k.next {
 		id = stepwell.ChainedRunID(first)
 	}
-	done := make(chan *v1.Run, 1)
+	done, began := make(chan *v1.Run, 1), time.Now()
 	go func() { // ends with the run, which is short
 		run, err := k.api.Run(ctx, "short", v1.RunRequest{RunID: first, Options: &v1.RunOptions{WebhookURL: k.webhook}})
 		if err == nil && k.next {
@@ -200,10 +199,11 @@ func (k *races) race(ctx context.Context, first string, wait time.Duration) (str
 		if err != nil {
 			run = &v1.Run{Status: err.Error()}
 		}
+		took = time.Since(began)
 		done <- run
 	}()
 	if err := pauseFor(ctx, wait); err != nil {
-		return "", err
+		return "", 0, err
 	}
 	cancelled, refused := k.api.Cancel(ctx, id)
 	for client.Status(refused) == http.StatusNotFound && ctx.Err() == nil {
@@ -212,11 +212,11 @@ func (k *races) race(ctx context.Context, first string, wait time.Duration) (str
 	waited := <-done
 	read, err := k.api.GetRun(ctx, id)
 	if err != nil {
-		return "", err
+		return "", 0, err
 	}
 	results, err := k.api.Results(ctx, id)
 	if err != nil {
-		return "", err
+		return "", 0, err
 	}
 	whole := results.Data != nil && results.Data.Success && len(results.Data.Data) > 0
 	switch {
@@ -229,5 +229,5 @@ func (k *races) race(ctx context.Context, first string, wait time.Duration) (str
 	case read.Status != "aborted" && read.Status != "success":
 		err = fmt.Errorf("it ended as %s: %s", read.Status, read.Error)
 	}
-	return read.Status, err
+	return read.Status, took, err
 }

@@ -30,6 +30,9 @@ var (
 // cutWithin is so soon after the answer that a request in flight is cut off.
 const cutWithin = 2 * time.Second
 
+// checkedFor is how long a worker that is told nothing may send by a status check.
+const checkedFor = 200 * time.Millisecond
+
 // cancelPatience is how long the runs of a state may take together.
 func cancelPatience() time.Duration { return time.Minute + time.Duration(*cancelTimes)*5*time.Second }
 
@@ -187,24 +190,27 @@ func TestCancelApart(t *testing.T) {
 		return s.followed(ctx, to, run)
 	})
 
-	// Nobody told the worker: the server died after the update.
-	c = &cancelCase{cancelState: stuck, node: s.node, up: up, stalls: stalls, to: to}
-	c.name = "untold"
+	// Nobody told the worker: the server died after the update. It finds out by itself,
+	// when a request is in flight and before the next one.
 	var untold []string
 	var mu sync.Mutex
-	c.all(t, func(ctx context.Context, run string) error {
-		if err := c.begin(ctx, run); err != nil {
-			return err
-		}
-		if _, err := s.Service.Store.AbortRun(ctx, c.org(ctx), run, "Run cancelled by user"); err != nil {
-			return err
-		}
-		answered := time.Now()
-		mu.Lock()
-		untold = append(untold, run)
-		mu.Unlock()
-		return c.quiet(ctx, run, answered)
-	})
+	for name, state := range map[string]cancelState{"untold": stuck, "untold wait": {toolID: "pull", mode: "retry", ready: waiting}} {
+		c = &cancelCase{cancelState: state, node: s.node, up: up, stalls: stalls, to: to}
+		c.name = name
+		c.all(t, func(ctx context.Context, run string) error {
+			if err := c.begin(ctx, run); err != nil {
+				return err
+			}
+			if _, err := s.Service.Store.AbortRun(ctx, c.org(ctx), run, "Run cancelled by user"); err != nil {
+				return err
+			}
+			answered := time.Now().Add(checkedFor)
+			mu.Lock()
+			untold = append(untold, run)
+			mu.Unlock()
+			return c.quiet(ctx, run, answered)
+		})
+	}
 
 	temporald := func(signal syscall.Signal) {
 		t.Helper()
