@@ -56,6 +56,7 @@ func endUserID(req *request) (string, error) {
 	if !ok {
 		return "", stepwell.NotFound("End user")
 	}
+	req.vars["endUserId"] = id // as the audit log has it
 	return id, nil
 }
 

@@ -76,10 +76,6 @@ func Parse(text string, check func(source string) (problem string, err error)) (
 	return parts, nil
 }
 
-// Single reports whether a text is one template alone: as a header or query
-// value such a template keeps the type of its value.
-func Single(parts []Part) bool { return len(parts) == 1 && parts[0].IsExpr }
-
 // parser finds the ends of the templates of one text.
 type parser struct {
 	text  string

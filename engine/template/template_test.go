@@ -97,19 +97,6 @@ func TestParseAsksWithinBounds(t *testing.T) {
 	}
 }
 
-func TestSingle(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]bool{"<<a>>": true, "": false, "a": false, " <<a>>": false, "<<a>><<b>>": false} {
-		parts, err := Parse(text, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := Single(parts); got != want {
-			t.Errorf("Single(%q) is %v", text, got)
-		}
-	}
-}
-
 func TestPlain(t *testing.T) {
 	t.Parallel()
 	var cases []struct {

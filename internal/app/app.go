@@ -186,11 +186,11 @@ func (n *Node) assemble(parts Parts) error {
 		settings = *parts.Settings
 	}
 	settings.Activities = cfg.Activities
-	callbacks := api.NewCallbacks(n.ring, cfg.PublicURL, cfg.Notice)
-	if n.listener != nil && cfg.PublicURL == "" {
-		callbacks = api.NewCallbacks(n.ring, n.BaseURL(), cfg.Notice)
+	base := cfg.PublicURL
+	if n.listener != nil && base == "" {
+		base = n.BaseURL()
 	}
-	sc := service.Config{Callbacks: callbacks, Store: n.store, ListenURL: cfg.ListenURL, Workflows: workflows.NewClient(n.temporal, settings),
+	sc := service.Config{Callbacks: api.NewCallbacks(n.ring, base, cfg.Notice), Store: n.store, ListenURL: cfg.ListenURL, Workflows: workflows.NewClient(n.temporal, settings),
 		Evaluator: n.evaluator, MaxOpen: cfg.MaxOpenRuns, Log: n.log, Metrics: n.metrics,
 		PortalLinkLife: cfg.PortalLinkLife,
 		Retention:      cfg.Retention, Tidy: func(ctx context.Context) error { return n.blobs.RemoveUnfinished(ctx, unfinishedFor) }}

@@ -265,13 +265,3 @@ func (i Installation) evaluators(ctx context.Context) Finding {
 }
 
 func some(all []string) []string { return all[:min(len(all), maxExamples)] }
-
-// Broken reports whether something has to be done.
-func Broken(findings []Finding) bool {
-	for _, f := range findings {
-		if f.Level == Problem {
-			return true
-		}
-	}
-	return false
-}

@@ -110,15 +110,6 @@ func (m *Masker) Mask(text string) string {
 	return text
 }
 
-// MaskBytes is Mask for bytes. It does not change text; it returns text itself
-// when there is nothing to mask.
-func (m *Masker) MaskBytes(text []byte) []byte {
-	if spans := m.find(text); len(spans) > 0 {
-		return replace(text, spans)
-	}
-	return text
-}
-
 // span is a part of a text, end exclusive.
 type span struct{ start, end int }
 

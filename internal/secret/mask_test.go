@@ -60,22 +60,14 @@ func TestMaskOverlaps(t *testing.T) {
 		if got := m.Mask(text); got != want {
 			t.Errorf("%q becomes %q, want %q", text, got, want)
 		}
-		if got := string(m.MaskBytes([]byte(text))); got != want {
-			t.Errorf("bytes %q become %q, want %q", text, got, want)
-		}
 	}
 	if got := NewMasker([]string{"a text full of one secret stays cheap", "aaaa"}).Mask(strings.Repeat("a", 1<<20)); got != Masked {
 		t.Errorf("%d bytes left", len(got))
 	}
 }
 
-func TestMaskBytesLeavesItsInput(t *testing.T) {
+func TestAnEmptyMaskerMasksNothing(t *testing.T) {
 	t.Parallel()
-	in := []byte("x secret y")
-	NewMasker([]string{"secret"}).MaskBytes(in)
-	if string(in) != "x secret y" {
-		t.Errorf("input became %q", in)
-	}
 	var none *Masker
 	if none.Mask("x") != "x" || new(Masker).Mask("x") != "x" {
 		t.Error("an empty masker masks")
