@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// AllSystems, alone in EndUser.AllowedSystems, means every system.
+// AllSystems as the only one of EndUser.AllowedSystems means every system.
 const AllSystems = "*"
 
 // EndUser is a user of an organization's own application: runs work for one with what

@@ -182,7 +182,7 @@ func (p *person) types(within, label, text string) {
 }
 
 // judge checks the page: nothing is wider than the screen, no secret is in it, and axe-core
-// finds no violation. It leaves a screenshot.
+// finds no violation. With -shots it leaves a screenshot.
 func (p *person) judge(name string) {
 	p.t.Helper()
 	p.do(scripts(true)) // for what follows; the page has none of its own
@@ -190,7 +190,13 @@ func (p *person) judge(name string) {
 	width := of(p, chromedp.Evaluate[int64](`document.documentElement.scrollWidth`))
 	p.do(chromedp.Evaluate[chromedp.Void](p.axe))
 	violations := of(p, chromedp.Evaluate[[]violation](`axe.run().then(r => r.violations.map(v => ({id: v.id, help: v.help, nodes: v.nodes.map(n => n.html)})))`, chromedp.EvalAwaitPromise))
-	shot := of(p, chromedp.FullScreenshot(100))
+	if *shots != "" {
+		p.shot++
+		shot := of(p, chromedp.FullScreenshot(100))
+		if err := os.WriteFile(filepath.Join(*shots, fmt.Sprintf("%s-%02d-%s.png", p.view.name, p.shot, name)), shot, 0o644); err != nil {
+			p.t.Error(err)
+		}
+	}
 	p.do(scripts(p.view.scripts))
 	if width > p.view.width {
 		p.t.Errorf("%s, %s: the page is %d pixels wide, the screen %d", p.view.name, name, width, p.view.width)
@@ -203,12 +209,6 @@ func (p *person) judge(name string) {
 	}
 	if strings.Contains(html, "<script") {
 		p.t.Errorf("%s, %s: a script is in the page", p.view.name, name)
-	}
-	if *shots != "" {
-		p.shot++
-		if err := os.WriteFile(filepath.Join(*shots, fmt.Sprintf("%s-%02d-%s.png", p.view.name, p.shot, name)), shot, 0o644); err != nil {
-			p.t.Error(err)
-		}
 	}
 }
 

@@ -110,7 +110,6 @@ type canaryFlight struct {
 	*node
 	flock   flock
 	up      *upstream
-	hook    *client.Client // with the key that a hook's address holds
 	endUser *v1.EndUser
 }
 

@@ -85,15 +85,18 @@ func (n *node) connect(t *testing.T) *pgx.Conn {
 	return conn
 }
 
-// exhaustLog writes to the log of Postgres until it ends for want of room.
+// exhaustLog writes to the log of Postgres until it ends for want of room, which ends its
+// connections; what it says of that may find no room either.
 func exhaustLog(t *testing.T, conn *pgx.Conn) {
 	t.Helper()
 	for range 1000 { // megabytes
-		if _, err := conn.Exec(t.Context(), `SELECT pg_logical_emit_message(true, 'ballast', repeat('x', 1000000))`); err != nil {
+		_, err := conn.Exec(t.Context(), `SELECT pg_logical_emit_message(true, 'ballast', repeat('x', 1000000))`)
+		if conn.IsClosed() {
+			t.Logf("Postgres ended: %v", err)
 			return
 		}
 	}
-	t.Fatal("there is room for a gigabyte of log")
+	t.Fatal("Postgres did not end at a gigabyte of log")
 }
 
 func fullDatabase(t *testing.T, log bool) {
@@ -165,11 +168,11 @@ func fullDatabase(t *testing.T, log bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	full, panics := bytes.Count(said, []byte("No space left on device")), bytes.Count(said, []byte("PANIC"))
-	if full == 0 || log && panics == 0 {
-		t.Errorf("Postgres said %d times that its disk is full, and ended %d times for it", full, panics)
+	full := bytes.Count(said, []byte("No space left on device"))
+	if full == 0 {
+		t.Error("Postgres did not say that its disk is full")
 	}
-	t.Logf("%d runs were accepted, %d refused; Postgres said %d times that there is no space, and ended %d times; the slowest refusal took %s", len(accepted), refused, full, panics, slowest)
+	t.Logf("%d runs were accepted, %d refused; Postgres said %d times that there is no space; the slowest refusal took %s", len(accepted), refused, full, slowest)
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}

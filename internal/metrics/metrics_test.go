@@ -58,7 +58,7 @@ func TestFigures(t *testing.T) {
 	m.WatchRuns(func(context.Context) (Open, error) {
 		return Open{Running: 7, OldestUnstarted: 90 * time.Second, OldestDelivery: 30 * time.Second}, nil
 	})
-	gauge, ok := m.TemporalGauge("temporal_worker_task_slots_available", &TemporalTags{WorkerType: "ActivityWorker", PollerType: "none of its labels"})
+	gauge, ok := m.TemporalGauge("temporal_worker_task_slots_available", &TemporalTags{TaskQueue: "stepwell", WorkerType: "ActivityWorker", PollerType: "none of its labels"})
 	if !ok {
 		t.Fatal("the slots are not shown")
 	}
@@ -96,7 +96,7 @@ func TestFigures(t *testing.T) {
 		`stepwell_oldest_pending_delivery_seconds 30`,
 		`stepwell_delivery_attempts_total{result="2xx"} 1`,
 		`stepwell_delivery_attempts_total{result="timeout"} 1`,
-		`temporal_worker_task_slots_available{worker_type="ActivityWorker"} 199`,
+		`temporal_worker_task_slots_available{task_queue="stepwell",worker_type="ActivityWorker"} 199`,
 		`temporal_request_failure{operation="Poll",status_code="Unavailable"} 2`,
 		`go_goroutines`,
 		`process_resident_memory_bytes`,

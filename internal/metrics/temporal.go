@@ -8,12 +8,14 @@ import (
 
 // TemporalTags are the tags of the SDK's figures that become labels here.
 type TemporalTags struct {
-	WorkerType, PollerType, Operation, StatusCode, FailureReason string
+	TaskQueue, WorkerType, PollerType, Operation, StatusCode, FailureReason string
 }
 
 // label gives a tag by the name of its label.
 func (t *TemporalTags) label(name string) string {
 	switch name {
+	case "task_queue":
+		return t.TaskQueue
 	case "worker_type":
 		return t.WorkerType
 	case "poller_type":
@@ -55,9 +57,10 @@ func (m *Metrics) defineSDK() {
 	counter("temporal_sticky_cache_total_forced_eviction", "workflows dropped from memory to make room")
 	counter("temporal_request_failure", "calls to Temporal that failed", "operation", "status_code")
 	counter("temporal_long_request_failure", "long polls of Temporal that failed", "operation", "status_code")
-	gauge("temporal_worker_task_slots_available", "free slots: WorkflowWorker, ActivityWorker, LocalActivityWorker", "worker_type")
-	gauge("temporal_worker_task_slots_used", "slots at work", "worker_type")
-	gauge("temporal_num_pollers", "pollers at work", "poller_type")
+	// A process has a worker for each of its task queues, each with gauges of its own.
+	gauge("temporal_worker_task_slots_available", "free slots: WorkflowWorker, ActivityWorker, LocalActivityWorker", "task_queue", "worker_type")
+	gauge("temporal_worker_task_slots_used", "slots at work", "task_queue", "worker_type")
+	gauge("temporal_num_pollers", "pollers at work", "task_queue", "poller_type")
 	gauge("temporal_sticky_cache_size", "workflows in memory")
 	timer("temporal_workflow_task_schedule_to_start_latency", "time that workflow tasks waited for a worker")
 	timer("temporal_activity_schedule_to_start_latency", "time that regular activities waited for a worker")

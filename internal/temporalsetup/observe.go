@@ -30,6 +30,8 @@ type handler struct {
 func (h handler) WithTags(tags map[string]string) client.MetricsHandler {
 	for name, value := range tags {
 		switch name {
+		case "task_queue":
+			h.tags.TaskQueue = value
 		case "worker_type":
 			h.tags.WorkerType = value
 		case "poller_type":
