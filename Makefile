@@ -55,10 +55,12 @@ race: build s3server ## the tests under the race detector (needs a C compiler)
 
 HAS_BROWSER := command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null
 
+INSTALL := apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq
+
 .PHONY: browser
-browser: ## install Chromium for the tests of the portal, where there is none (Debian; as root)
-	@$(HAS_BROWSER) || \
-		{ echo "installing Chromium"; apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; }
+browser: ## install Chromium, and npm for axe-core, where they are missing (Debian; as root)
+	@$(HAS_BROWSER) || { echo "installing Chromium"; $(INSTALL) chromium >/dev/null; }
+	@command -v npm >/dev/null || { echo "installing npm"; $(INSTALL) --no-install-recommends npm >/dev/null; }
 
 .PHONY: bench bench-short bench-binary
 bench-binary:
