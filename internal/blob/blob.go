@@ -52,7 +52,14 @@ type Store struct {
 // Open opens the store that a URL names: file:///directory (made when it is
 // missing, readable by its owner alone), or s3://bucket (see openS3), which is not
 // asked for anything yet. Errors name no more of the URL than its scheme.
-func Open(ctx context.Context, rawURL string) (*Store, error) {
+func Open(ctx context.Context, rawURL string) (*Store, error) { return openStore(ctx, rawURL, true) }
+
+// OpenExisting is Open for who only looks: a directory that is missing is an error.
+func OpenExisting(ctx context.Context, rawURL string) (*Store, error) {
+	return openStore(ctx, rawURL, false)
+}
+
+func openStore(ctx context.Context, rawURL string, create bool) (*Store, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil { // the parser's error quotes the URL, which may hold keys
 		return nil, errors.New("blob: the URL of the store is not valid")
@@ -60,7 +67,7 @@ func Open(ctx context.Context, rawURL string) (*Store, error) {
 	s := &Store{syncFile: (*os.File).Sync}
 	switch u.Scheme {
 	case "file":
-		err = s.openDirectory(ctx, u)
+		err = s.openDirectory(ctx, u, create)
 	case "s3":
 		err = s.openS3(ctx, u)
 	default:
@@ -80,7 +87,7 @@ func DirectoryURL(dir string) string {
 
 // openDirectory opens the directory driver: unfinished files stand beside their
 // targets (a rename across file systems would not work), and no attribute files.
-func (s *Store) openDirectory(ctx context.Context, u *url.URL) error {
+func (s *Store) openDirectory(ctx context.Context, u *url.URL, create bool) error {
 	dir := filepath.FromSlash(u.Path)
 	if u.Host == "." {
 		dir = strings.TrimPrefix(dir, string(filepath.Separator))
@@ -91,10 +98,14 @@ func (s *Store) openDirectory(ctx context.Context, u *url.URL) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	if err := s.syncDir(filepath.Dir(dir)); err != nil {
+	if create {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+		if err := s.syncDir(filepath.Dir(dir)); err != nil {
+			return err
+		}
+	} else if _, err := os.Stat(dir); err != nil {
 		return err
 	}
 	q := u.Query()

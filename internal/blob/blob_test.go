@@ -301,6 +301,26 @@ func TestKeysAreChecked(t *testing.T) {
 	}
 }
 
+func TestOpenExisting(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "blobs")
+	if _, err := OpenExisting(t.Context(), DirectoryURL(dir)); err == nil {
+		t.Error("a directory that is missing is opened")
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("looking made the directory: %v", err)
+	}
+	for _, open := range []func(context.Context, string) (*Store, error){Open, OpenExisting} {
+		s, err := open(t.Context(), DirectoryURL(dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestOpenErrorsHideTheURL(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")

@@ -51,7 +51,7 @@ func Doctor(ctx context.Context, cfg config.Config, dir string) ([]cli.Finding, 
 		}
 		cfg.BlobURL = blob.DirectoryURL(dir)
 	}
-	if in.Blobs, err = blob.Open(ctx, cfg.BlobURL); err == nil {
+	if in.Blobs, err = blob.OpenExisting(ctx, cfg.BlobURL); err == nil {
 		defer in.Blobs.Close()
 	}
 	var out []cli.Finding
