@@ -52,8 +52,8 @@ func parseBulk(kind stepwell.BulkKind) func(*request) (bulkRequest, error) {
 		switch {
 		case req.fields.err != nil:
 			return in, req.fields.err
-		case q.err != nil:
-			return in, q.err
+		case q.err != nil: // of a field here, not of a query
+			return in, stepwell.Invalid("invalid_field", "%s", stepwell.MessageOf(q.err))
 		case kind == stepwell.BulkCancel && in.query.Status != "" && in.query.Status != stepwell.RunRunning:
 			return in, stepwell.Invalid("invalid_field", "'status' must be running: only running runs can be cancelled")
 		case kind == stepwell.BulkRerun && in.query.Status != "" && in.query.Status != stepwell.RunFailed && in.query.Status != stepwell.RunAborted:
