@@ -215,8 +215,11 @@ func (s *Service) stopWorkers(ctx context.Context, ref store.RunRef, ack *ackWai
 		s.Log.Warn("workers were not told of a cancelled run; they find out by themselves", zap.String("run", ref.Run), zap.Error(err))
 	}
 	if s.Local != nil {
-		s.Local.Cancelled(ref.Org, ref.Run)
-		s.acks.stopped(ref, s.Worker)
+		live = append(live, s.Worker)
+		s.wg.Go(func() { // a request that does not let go must not hold the caller
+			s.Local.Cancelled(ref.Org, ref.Run)
+			s.acks.stopped(ref, s.Worker)
+		})
 	}
 	for waiting := err != nil || !ack.all(live); waiting; {
 		select {

@@ -269,6 +269,31 @@ func TestCancelWithoutTemporal(t *testing.T) {
 	}
 }
 
+// holding is a worker whose requests do not let go before it is released.
+type holding chan struct{}
+
+func (h holding) Cancelled(string, string) { <-h }
+
+// TestCancelIsNotHeld: a request that does not let go does not hold who cancels its run.
+func TestCancelIsNotHeld(t *testing.T) {
+	t.Parallel()
+	worker := make(holding)
+	defer close(worker)
+	ts := newService(t, func(c *Config) { c.Local, c.Worker = worker, "here" })
+	ts.record("r", ts.tool(), 0)
+	done := make(chan error, 1)
+	go func() {
+		_, err := ts.Cancel(t.Context(), ts.org, "r")
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		ts.noError(err)
+	case <-time.After(20 * time.Second):
+		t.Fatal("no answer")
+	}
+}
+
 // TestCancelWaitsForOtherWorkers waits for each live worker to say that nothing is in
 // flight, and not for ever.
 func TestCancelWaitsForOtherWorkers(t *testing.T) {

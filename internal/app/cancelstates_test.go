@@ -390,8 +390,12 @@ func (c *cancelCase) stopped(ctx context.Context, run string) (answered time.Tim
 }
 
 func (c *cancelCase) cancel(ctx context.Context, run string) (answered time.Time, err error) {
+	asked := time.Now()
 	got, err := c.api.Cancel(ctx, run)
 	answered = time.Now()
+	if took := answered.Sub(asked); took > stacktest.Promised(cutWithin) {
+		return answered, fmt.Errorf("the answer to the cancel took %s", took)
+	}
 	if err == nil && (got.Status != "aborted" || got.Error != "Run cancelled by user") {
 		err = fmt.Errorf("cancel answered %s, %q", got.Status, got.Error)
 	}
