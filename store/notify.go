@@ -51,7 +51,7 @@ type Notifier struct {
 	pending []string
 	first   time.Time // when the first of pending was queued
 	wake    chan struct{}
-	lost    func() // called after the listening connection was lost and is back
+	lost    func() // called when the listening connection is there, or back: what was sent before it is missed
 	token   string // of this process
 
 	// Set before Run by whoever measures. OnDelay is told how long a batch of notices took
@@ -167,8 +167,8 @@ func (n *Notifier) send(ctx context.Context, payload string) error {
 }
 
 func (n *Notifier) listenLoop(ctx context.Context) {
-	for first := true; ctx.Err() == nil; first = false {
-		err := n.listen(ctx, first)
+	for ctx.Err() == nil {
+		err := n.listen(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -183,7 +183,7 @@ func (n *Notifier) listenLoop(ctx context.Context) {
 	}
 }
 
-func (n *Notifier) listen(ctx context.Context, first bool) error {
+func (n *Notifier) listen(ctx context.Context) error {
 	config, err := pgx.ParseConfig(n.url)
 	if err != nil {
 		return err
@@ -197,9 +197,7 @@ func (n *Notifier) listen(ctx context.Context, first bool) error {
 	if _, err := conn.Exec(ctx, `LISTEN `+channel); err != nil {
 		return err
 	}
-	if !first {
-		n.lost()
-	}
+	n.lost() // the first time too: requests may have come before
 	for {
 		note, err := conn.WaitForNotification(ctx)
 		if err != nil {
