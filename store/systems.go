@@ -201,7 +201,8 @@ WHERE y.org_id = $1 AND y.id = ANY($2) ORDER BY y.id, y.environment = $3 DESC`, 
 		}
 		at := ownAt
 		if user != nil && tenancy == stepwell.TenancyEnabled {
-			b.Place.EndUser, at = endUser, theirsAt
+			// One row for both environments: one place, so that one renewal at a time is made.
+			b.Place, at = stepwell.CredentialPlace{Org: org, System: id, EndUser: endUser}, theirsAt
 			b.Client, b.Values = b.Values, nil
 			if theirs != nil {
 				b.Values, err = s.openCredentials(theirs, b.Place)

@@ -120,6 +120,26 @@ func TestRunSystems(t *testing.T) {
 	}
 }
 
+// TestOneTokenPlace: what an end user connected is one row, whichever environment a run
+// finds the system in. With two places two runs would renew its token at once.
+func TestOneTokenPlace(t *testing.T) {
+	t.Parallel()
+	ts := newStore(t)
+	for _, environment := range []string{"prod", "dev"} {
+		ts.system("a", environment, stepwell.TenancyEnabled, map[string]string{"k": "v"})
+	}
+	user := ts.person("ann", "a").ID
+	ts.noError(ts.PutEndUserCredentials(t.Context(), ts.org, user, "a", map[string]string{"k": "hers"}))
+	places := map[stepwell.CredentialPlace]bool{}
+	for _, mode := range []string{stepwell.ModeProd, stepwell.ModeDev} {
+		got := must[map[string]*stepwell.BoundSystem](t)(ts.RunSystems(t.Context(), ts.org, []string{"a"}, mode, user))
+		places[got["a"].Place] = true
+	}
+	if len(places) != 1 {
+		t.Errorf("the places are %v", places)
+	}
+}
+
 // TestSealedPlaces swaps sealed rows and flips a bit: neither is opened.
 func TestSealedPlaces(t *testing.T) {
 	t.Parallel()
