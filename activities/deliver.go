@@ -110,6 +110,11 @@ func (a *Activities) attempt(ctx context.Context, req AttemptRequest) (AttemptRe
 // An error says that there was no attempt.
 func (a *Activities) post(ctx context.Context, d *stepwell.Delivery) (made stepwell.DeliveryAttempt, asked time.Duration, err error) {
 	body, err := a.CallbackBody(ctx, d.OrgID, d.RunID)
+	if stepwell.KindOf(err) == stepwell.KindLost { // an attempt that failed: repeating it for ever would help nobody
+		made.StartedAt, made.Error = time.Now(), stepwell.MessageOf(err)
+		a.Log.Error("a callback has nothing to send", zap.String("delivery", d.ID), zap.String("run", d.RunID), zap.Error(err))
+		return made, 0, nil
+	}
 	if err != nil {
 		return made, 0, err
 	}

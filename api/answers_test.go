@@ -255,6 +255,27 @@ func adminAsks(t *testing.T, h http.Handler, method, path, body string) (*http.R
 	return res, string(b)
 }
 
+// TestChainsDoNotWidenAKey: a key that may run one tool does not reach others through its
+// chain, however long; a chain without an end stops the check, too.
+func TestChainsDoNotWidenAKey(t *testing.T) {
+	t.Parallel()
+	m := newMemory()
+	m.addCaller("two-key", stepwell.Caller{OrgID: "acme", KeyID: "k9", UserID: "two", Role: stepwell.RoleRunner, Tools: []string{"orders", "second"}})
+	second := *m.tools["acme/refunds"][0]
+	second.ID = "second"
+	m.tools["acme/second"] = []*stepwell.Tool{&second}
+	m.tools["acme/orders"][0].WebhookURL = "tool:second"
+	h := newTestAPI(m, nil)
+	for target, want := range map[string]int{"tool:refunds": 403, "tool:orders": 202, "tool:gone": 202, "": 202, "https://example.com/": 202} {
+		second.WebhookURL = target
+		req := newRequest(t, "POST", prefix+"/tools/orders/run", strings.NewReader(`{"options":{"async":true}}`))
+		req.Header.Set("Authorization", "Bearer two-key")
+		if res, body := ask(h, req); res.StatusCode != want {
+			t.Errorf("a chain on to %q: %d %s", target, res.StatusCode, body)
+		}
+	}
+}
+
 func TestRunReachesRunner(t *testing.T) {
 	t.Parallel()
 	m := newMemory()

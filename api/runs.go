@@ -192,6 +192,33 @@ func (a *API) checkWebhook(ctx context.Context, caller *stepwell.Caller, webhook
 	if next.Archived {
 		return stepwell.Invalid("chain_target", "'webhookUrl' names a tool that is archived: %s", webhook)
 	}
+	return a.checkLinks(ctx, caller, next)
+}
+
+// checkLinks follows a chain from tool to tool: a key that is limited to some tools must
+// not reach others through the chains of those. A link that is not there fails later, by
+// itself.
+func (a *API) checkLinks(ctx context.Context, caller *stepwell.Caller, from *stepwell.Tool) error {
+	if caller.Tools == nil {
+		return nil
+	}
+	for range stepwell.MaxLinks {
+		id, ok := strings.CutPrefix(from.WebhookURL, stepwell.ToolScheme)
+		if !ok {
+			return nil
+		}
+		next, err := a.findTool(ctx, caller.OrgID, id)
+		if stepwell.KindOf(err) == stepwell.KindNotFound {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := execute.allow(caller, subject{toolID: next.ID}); err != nil {
+			return err
+		}
+		from = next
+	}
 	return nil
 }
 

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -23,18 +24,24 @@ func (s *Service) sweepOverdue(ctx context.Context) error {
 		return err
 	}
 	away := s.Workflows.Ready(ctx) != nil
+	var failures error
 	for _, o := range overdue {
 		if !away { // first, so that it is tried again when this process dies here
-			if err := s.Workflows.TerminateRun(ctx, o.Org, o.Run, "the run is past its deadline"); err != nil {
+			told, cancel := context.WithTimeout(ctx, cancelTold)
+			err := s.Workflows.TerminateRun(told, o.Org, o.Run, "the run is past its deadline")
+			cancel()
+			if err != nil {
+				away = errors.Is(told.Err(), context.DeadlineExceeded)
 				s.Log.Info("the workflow of a run past its deadline was not stopped; it finds out by itself", zap.String("run", o.Run), zap.Error(err))
 			}
 		}
 		if err := s.giveUp(ctx, o.RunRef, fmt.Sprintf("The run was stopped: it had not ended within %s, the deadline of a run", lengthText(o.Deadline))); err != nil {
-			return err
+			failures = errors.Join(failures, err)
+			continue
 		}
 		s.notifier.Send(store.Notice{Topic: store.TopicCancel, Words: []string{o.Org, o.Run}})
 	}
-	return nil
+	return failures
 }
 
 // lengthText writes a duration, in days when it is a whole number of them.

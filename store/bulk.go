@@ -123,9 +123,12 @@ func (s *Store) Bulk(ctx context.Context, org, id string) (*stepwell.BulkOperati
 	return op, s.wrap("read bulk operation", s.pool.SendBatch(ctx, &b).Close())
 }
 
-// OpenBulks lists bulk operations that go on, of all organizations, oldest first.
+// OpenBulks lists bulk operations that go on: the first of each organization, then the
+// second of each, and so on, so that none holds up all others; cancels come before reruns,
+// which may wait for runs to end.
 func (s *Store) OpenBulks(ctx context.Context, limit int) ([]*stepwell.BulkOperation, error) {
-	rows, err := s.pool.Query(ctx, `SELECT `+bulkColumns+` FROM bulk_operations WHERE completed_at IS NULL ORDER BY created_at LIMIT $1`, limit)
+	rows, err := s.pool.Query(ctx, `SELECT `+bulkColumns+` FROM bulk_operations WHERE completed_at IS NULL
+		ORDER BY row_number() OVER (PARTITION BY org_id ORDER BY kind, created_at), created_at LIMIT $1`, limit)
 	if err != nil {
 		return nil, s.wrap("list bulk operations", err)
 	}

@@ -55,6 +55,30 @@ func TestBulkIsBounded(t *testing.T) {
 	}
 }
 
+// TestBulksTakeTurns: many operations of one organization do not hold up another's, nor
+// reruns that wait the cancel that would let them go on.
+func TestBulksTakeTurns(t *testing.T) {
+	t.Parallel()
+	ts := newStore(t)
+	ts.run("r", "")
+	insert := func(org, id string, kind stepwell.BulkKind) {
+		ts.exec(`INSERT INTO bulk_operations SELECT (jsonb_populate_record(b, jsonb_build_object('org_id', $1::text, 'id', $2::text, 'kind', $3::text,
+			'created_at', clock_timestamp(), 'completed_at', NULL))).* FROM bulk_operations b WHERE id = 'model'`, org, id, string(kind))
+	}
+	model := stepwell.BulkOperation{OrgID: ts.org, ID: "model", Kind: stepwell.BulkRerun}
+	ts.noError(ts.InsertBulk(t.Context(), &model, RunQuery{Status: stepwell.RunFailed})) // of no run, so it has ended
+	for _, id := range []string{"1", "2", "3"} {
+		insert(ts.org, id, stepwell.BulkRerun)
+	}
+	other := must[string](t)(ts.CreateOrganization(t.Context(), "other"))
+	insert(other, "theirs", stepwell.BulkRerun)
+	insert(ts.org, "cancel", stepwell.BulkCancel)
+	open := must[[]*stepwell.BulkOperation](t)(ts.OpenBulks(t.Context(), 2))
+	if len(open) != 2 || open[0].ID != "theirs" || open[1].ID != "cancel" {
+		t.Errorf("first are %+v", open)
+	}
+}
+
 // oldest gives the start of a run.
 func (ts *testStore) oldest(id string) time.Time {
 	ts.t.Helper()

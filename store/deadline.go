@@ -13,13 +13,14 @@ type OverdueRun struct {
 	Deadline time.Duration
 }
 
-// Overdue lists running runs past their deadline, at most limit. A run has the deadline
+// Overdue lists running runs past their deadline, those that passed it first before others, at most limit. A run has the deadline
 // that was configured when it was recorded; one of a release that knew none has what is
 // configured now.
 func (s *Store) Overdue(ctx context.Context, limit int) ([]OverdueRun, error) {
 	rows, err := s.pool.Query(ctx, `
 SELECT org_id, id, coalesce(deadline - started_at, $2::interval) FROM runs
-WHERE status = 'running' AND (deadline < clock_timestamp() OR deadline IS NULL AND started_at < clock_timestamp() - $2::interval) LIMIT $1`, limit, s.deadline())
+WHERE status = 'running' AND (deadline < clock_timestamp() OR deadline IS NULL AND started_at < clock_timestamp() - $2::interval)
+ORDER BY deadline LIMIT $1`, limit, s.deadline())
 	if err != nil {
 		return nil, s.wrap("list overdue runs", err)
 	}

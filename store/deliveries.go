@@ -96,11 +96,14 @@ func nullInt(n int) *int {
 // Redeliver asks for one more attempt of a callback and gives its new round. A failed one
 // is pending again. A KindNotFound error when there is none.
 func (s *Store) Redeliver(ctx context.Context, org, id string) (*stepwell.Delivery, error) {
+	// The lock keeps the run from being deleted between this answer and the attempt.
 	tag, err := s.pool.Exec(ctx, `
-UPDATE deliveries SET rounds = rounds + 1, asked_at = clock_timestamp(),
+WITH run AS (SELECT r.org_id, r.id FROM deliveries d JOIN runs r ON r.org_id = d.org_id AND r.id = d.run_id
+             WHERE d.org_id = $1 AND d.id = $2 FOR KEY SHARE OF r)
+UPDATE deliveries d SET rounds = rounds + 1, asked_at = clock_timestamp(),
   status = CASE status WHEN 'failed' THEN 'pending' ELSE status END,
   next_attempt_at = CASE status WHEN 'failed' THEN clock_timestamp() ELSE next_attempt_at END
-WHERE org_id = $1 AND id = $2`, org, id)
+FROM run WHERE d.org_id = run.org_id AND d.run_id = run.id`, org, id)
 	if err != nil {
 		return nil, s.wrap("redeliver", err)
 	}

@@ -126,8 +126,17 @@ func TestRetentionOfCallbacks(t *testing.T) {
 		t.Fatal("a run went whose callback is pending")
 	}
 	ts.noError(ts.RecordAttempt(t.Context(), ts.org, id, stepwell.DeliveryAttempt{Round: 1, Number: 1, StartedAt: time.Now(), Status: 200}, false, time.Time{}))
+	ts.noError(ts.MarkRounds(t.Context(), []Round{{ts.org, id, 1}}))
+	must[*stepwell.Delivery](t)(ts.Redeliver(t.Context(), ts.org, id))
+	if n := ts.deleteExpired(); n != 0 {
+		t.Fatal("a run went whose callback is to be sent again")
+	}
+	ts.noError(ts.MarkRounds(t.Context(), []Round{{ts.org, id, 2}}))
 	if n := ts.deleteExpired(); n != 1 {
 		t.Fatalf("%d runs went", n)
+	}
+	if _, err := ts.Redeliver(t.Context(), ts.org, id); stepwell.KindOf(err) != stepwell.KindNotFound {
+		t.Errorf("a callback that went is sent again: %v", err)
 	}
 	if _, err := ts.Delivery(t.Context(), ts.org, id); stepwell.KindOf(err) != stepwell.KindNotFound {
 		t.Errorf("the callback stayed: %v", err)

@@ -86,11 +86,13 @@ ON CONFLICT DO NOTHING`, org, ids, dirs)
 }
 
 // firstExpired takes of locked runs the first ones that together have not too many
-// pages. It looks for reruns once more: one may have come before the lock.
+// pages. It looks once more for reruns, and for callbacks that are to be sent: they may
+// have come before the lock.
 func firstExpired(ctx context.Context, tx pgx.Tx, org string, locked []string) (ids []string, err error) {
 	rows, err := tx.Query(ctx, `
 SELECT x.id, (SELECT count(*) FROM pages p WHERE p.org_id = $1 AND p.run_id = x.id) FROM unnest($2::text[]) WITH ORDINALITY AS x (id, n)
-WHERE NOT EXISTS (SELECT FROM runs c WHERE c.org_id = $1 AND c.rerun_of = x.id) ORDER BY x.n`, org, locked)
+WHERE NOT EXISTS (SELECT FROM runs c WHERE c.org_id = $1 AND c.rerun_of = x.id)
+  AND NOT EXISTS (SELECT FROM deliveries d WHERE d.org_id = $1 AND d.run_id = x.id AND (d.status = 'pending' OR d.started < d.rounds)) ORDER BY x.n`, org, locked)
 	if err != nil {
 		return nil, err
 	}
