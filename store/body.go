@@ -143,7 +143,6 @@ func referred(org, run, key string) string {
  OR EXISTS (SELECT 1 FROM files WHERE org_id = ORG AND run_id = RUN AND blob = KEY)
  OR EXISTS (SELECT 1 FROM hook_calls WHERE org_id = ORG AND run_id = RUN AND blob = KEY)
  OR EXISTS (SELECT 1 FROM selections WHERE org_id = ORG AND run_id = RUN AND blob = KEY)
- OR EXISTS (SELECT 1 FROM hook_calls WHERE org_id = ORG AND run_id = RUN AND blob = KEY)
  OR EXISTS (SELECT 1 FROM runs WHERE org_id = ORG AND id = RUN AND data_blob = KEY))`)
 }
 

@@ -25,8 +25,8 @@ type ReusedStep struct {
 
 // InsertRerun is InsertRun for a rerun of r.RerunOf: in the same transaction the rows
 // that it reuses are copied, so whoever goes on with the run simply finds them stored.
-// Bodies are shared, so it takes about 1 s for 100,000 pages of any size. The run that ended is locked meanwhile; it is a
-// KindNotFound error when it is gone.
+// Bodies are shared, so it takes about 1 s for 100,000 pages of any size. The run that
+// ended is locked meanwhile; it is a KindNotFound error when it is gone.
 func (s *Store) InsertRerun(ctx context.Context, r *stepwell.Run, credentials json.RawMessage, reuse Reuse) error {
 	var from, to []int
 	var selection, part []bool

@@ -22,8 +22,7 @@ const retainLock = 0x72657461696e // "retain"
 // belongs to them, and gives their number; 0 when there are none, or another process is
 // at it. A run to which a rerun or a chained run refers stays as long as that one does:
 // a rerun shares the blobs of the run that it took up; one whose callback is pending stays
-// until it is not. Blobs are only noted: see
-// RemoveDeletedBlobs.
+// until it is not. Blobs are only noted: see RemoveDeletedBlobs.
 func (s *Store) DeleteExpired(ctx context.Context, age time.Duration) (deleted int, err error) {
 	err = s.inTx(ctx, "delete expired runs", func(tx pgx.Tx) error {
 		var mine bool

@@ -26,9 +26,9 @@ func NewClient(c client.Client, settings Settings) *Client {
 	return &Client{temporal: c, settings: settings}
 }
 
-// StartRun starts the workflow of a recorded run of a tool version. One that has started already, or has
-// even ended, is left alone and counts as success. One that Temporal will never take (its
-// plan is larger than a payload may be) is a KindInvalid error.
+// StartRun starts the workflow of a recorded run of a tool version. One that has started
+// already, or has even ended, is left alone and counts as success. One that Temporal will
+// never take (its plan is larger than a payload may be) is a KindInvalid error.
 func (c *Client) StartRun(ctx context.Context, r *stepwell.Run, t *stepwell.Tool) error {
 	_, chains := r.Options.ChainTarget()
 	_, err := c.temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{

@@ -124,8 +124,8 @@ func (s *Store) Close() error { return s.bucket.Close() }
 // Put stores what r gives under key, replacing what was there. Keys are
 // segments of letters, digits and `. _ ~ -` separated by slashes, for example
 // `org/run/step-1`; a segment has at most 230 bytes, is neither `.` nor
-// `..`, and does not end in .attrs or .tmp. When Put returns nil the blob is on stable storage; after an error the
-// key has what it had before.
+// `..`, and does not end in .attrs or .tmp. When Put returns nil the blob is on stable
+// storage; after an error the key has what it had before.
 func (s *Store) Put(ctx context.Context, key string, r io.Reader) error {
 	if err := checkKey(key); err != nil {
 		return err
