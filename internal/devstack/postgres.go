@@ -84,12 +84,34 @@ func loadPassword(path string) (string, error) {
 	return password, nil
 }
 
+// orphanPatience is how long the children of an initdb that was killed may go on.
+const orphanPatience = 20 * time.Second
+
+// removeHalfMade removes what an initdb left that was killed. Its own children die with
+// it only when they next write to it, and until then may put files where others were just
+// removed.
+func removeHalfMade(ctx context.Context, dir string) error {
+	ctx, cancel := context.WithTimeout(ctx, orphanPatience)
+	defer cancel()
+	for {
+		err := os.RemoveAll(dir)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("remove a half made directory of databases: %w", err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
 // initialize makes the databases' directory. It works beside its final place
 // and renames, so that a crash leaves a whole one or none.
 func (p *postgres) initialize(ctx context.Context) error {
 	fresh, passwordFile := p.home.dir("data.new"), p.home.dir("password.new")
-	if err := os.RemoveAll(fresh); err != nil {
-		return fmt.Errorf("remove a half made directory of databases: %w", err)
+	if err := removeHalfMade(ctx, fresh); err != nil {
+		return err
 	}
 	if err := os.WriteFile(passwordFile, []byte(p.password), 0o600); err != nil {
 		return fmt.Errorf("hand over the password of postgres: %w", err)
