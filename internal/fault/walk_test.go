@@ -465,7 +465,7 @@ func (x *trip) closed() {
 	}
 	defer c.Close()
 	flows := workflows.NewClient(c, workflows.DefaultSettings())
-	err = eventually(x.t.Context(), 30*time.Second, func(ctx context.Context) (bool, error) {
+	err = eventually(x.t.Context(), 2*time.Minute, func(ctx context.Context) (bool, error) {
 		state, err := flows.RunState(ctx, x.org(), x.key)
 		return err == nil && !state.Open, err
 	})
